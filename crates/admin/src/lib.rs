@@ -1,0 +1,2 @@
+//! Does: admin.
+#![forbid(unsafe_code)]

@@ -1,0 +1,4 @@
+//! Does: cli.
+#![forbid(unsafe_code)]
+
+fn main() {}

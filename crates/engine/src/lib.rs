@@ -1,0 +1,2 @@
+//! Does: engine.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Does: nbd.
+#![forbid(unsafe_code)]

@@ -1,0 +1,4 @@
+//! Does: sim.
+#![forbid(unsafe_code)]
+
+fn main() {}
