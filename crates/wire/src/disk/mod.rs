@@ -1,0 +1,1 @@
+//! The cache disk's format.
