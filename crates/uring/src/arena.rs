@@ -22,6 +22,10 @@
 //! Invariants: a conflict is a bug of the caller and panics, in release builds too; it is what the
 //! soundness of the unsafe blocks here rests on. Frames start as zeroes.
 //!
+//! A copy or a borrow stays within one frame, so that an offset gone wrong cannot reach a
+//! neighbour. A hold, and so a transfer by the kernel, may run on into the frames behind, for
+//! transfers longer than a frame into frames that were taken side by side.
+//!
 //! Limits: one frame size an arena (make a second arena for another size); one thread.
 //! The memory is committed as it is first touched; huge pages are asked for, not required.
 
@@ -63,7 +67,8 @@ pub struct Hold {
     node: u32,
 }
 
-/// A held range, linked into its frame's list for its kind of access.
+/// The part of a held range that lies in one frame, linked into the frame's list for its kind of
+/// access.
 #[derive(Clone, Copy)]
 struct Node {
     frame: u32,
@@ -72,6 +77,8 @@ struct Node {
     access: Access,
     previous: u32,
     next: u32,
+    /// The node of the same hold in the frame before; `NONE` in the hold's first frame.
+    before: u32,
 }
 
 /// The first holds of a frame.
@@ -81,6 +88,15 @@ struct Heads {
     writes: u32,
 }
 
+impl Heads {
+    fn first(&mut self, access: Access) -> &mut u32 {
+        match access {
+            Access::Read => &mut self.reads,
+            Access::Write => &mut self.writes,
+        }
+    }
+}
+
 const NO_HOLDS: Heads = Heads {
     reads: NONE,
     writes: NONE,
@@ -88,8 +104,8 @@ const NO_HOLDS: Heads = Heads {
 
 /// Equal frames in one mapping, addressed by index. See the module's table for what may overlap.
 ///
-/// Every method panics if the frame does not exist, if the range leaves the frame, or if the range
-/// conflicts with a hold.
+/// Every method panics if the frame does not exist, if the range leaves the frame (for a hold: the
+/// arena), or if it conflicts with a hold.
 pub struct Arena {
     base: NonNull<u8>,
     frames: u32,
@@ -210,21 +226,40 @@ impl Arena {
     /// Holds a range for somebody who will read or write it from outside: the kernel, or a model of
     /// a device. Conflicts panic now rather than corrupt later.
     pub fn hold(&self, frame: u32, at: u32, len: u32, access: Access) -> Hold {
-        self.checked(frame, at, len as usize, access);
-        let head = &self.heads[frame as usize];
+        self.checked_span(frame, at, len, access);
+        let mut node = NONE;
+        self.each_part(frame, at, len, |frame, at, end| {
+            node = self.link(Node {
+                frame,
+                at,
+                end,
+                access,
+                previous: NONE,
+                next: NONE,
+                before: node,
+            });
+        });
+        Hold {
+            arena: self.id,
+            node,
+        }
+    }
+
+    /// Ends a hold.
+    pub fn release(&self, hold: Hold) {
+        assert!(hold.arena == self.id, "a hold of another arena");
+        let mut node = hold.node;
+        while node != NONE {
+            node = self.unlink(node);
+        }
+    }
+
+    /// Puts a node into its frame's list and returns its index.
+    fn link(&self, mut node: Node) -> u32 {
+        let head = &self.heads[node.frame as usize];
         let mut heads = head.get();
-        let first = match access {
-            Access::Read => &mut heads.reads,
-            Access::Write => &mut heads.writes,
-        };
-        let node = Node {
-            frame,
-            at,
-            end: at + len,
-            access,
-            previous: NONE,
-            next: *first,
-        };
+        let first = heads.first(node.access);
+        node.next = *first;
         let mut nodes = self.nodes.borrow_mut();
         let index = match self.free.get() {
             NONE => {
@@ -237,44 +272,32 @@ impl Arena {
                 index
             }
         };
-        if *first != NONE {
-            nodes[*first as usize].previous = index;
+        if node.next != NONE {
+            nodes[node.next as usize].previous = index;
         }
         *first = index;
         head.set(heads);
-        Hold {
-            arena: self.id,
-            node: index,
-        }
+        index
     }
 
-    /// Ends a hold.
-    pub fn release(&self, hold: Hold) {
-        assert!(hold.arena == self.id, "a hold of another arena");
+    /// Takes a node out of its frame's list and returns the node before it in the same hold.
+    fn unlink(&self, index: u32) -> u32 {
         let mut nodes = self.nodes.borrow_mut();
-        let Node {
-            frame,
-            access,
-            previous,
-            next,
-            ..
-        } = nodes[hold.node as usize];
-        if next != NONE {
-            nodes[next as usize].previous = previous;
+        let node = nodes[index as usize];
+        if node.next != NONE {
+            nodes[node.next as usize].previous = node.previous;
         }
-        if previous != NONE {
-            nodes[previous as usize].next = next;
+        if node.previous != NONE {
+            nodes[node.previous as usize].next = node.next;
         } else {
-            let head = &self.heads[frame as usize];
+            let head = &self.heads[node.frame as usize];
             let mut heads = head.get();
-            match access {
-                Access::Read => heads.reads = next,
-                Access::Write => heads.writes = next,
-            }
+            *heads.first(node.access) = node.next;
             head.set(heads);
         }
-        nodes[hold.node as usize].next = self.free.get();
-        self.free.set(hold.node);
+        nodes[index as usize].next = self.free.get();
+        self.free.set(index);
+        node.before
     }
 
     /// Whether any range of the frame is held: by the kernel, or by a closure that is running.
@@ -283,28 +306,76 @@ impl Arena {
         self.heads[frame as usize].get() != NO_HOLDS
     }
 
-    /// Where the mapping begins.
-    pub(crate) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
-    }
-
-    /// Where the range begins, after checking that it exists and conflicts with no hold.
+    /// Where the range begins, after checking that it lies in the frame and conflicts with no hold.
     #[inline]
     pub(crate) fn checked(&self, frame: u32, at: u32, len: usize, access: Access) -> NonNull<u8> {
-        assert!(frame < self.frames, "frame {frame} of {}", self.frames);
         let end = at as usize + len;
+        assert!(frame < self.frames, "frame {frame} of {}", self.frames);
         assert!(
             end <= self.frame_bytes as usize,
             "bytes {at}..{end} of a frame of {}",
             self.frame_bytes
         );
+        self.check(frame, at, end as u32, access);
+        NonNull::new(self.pointer(frame, at)).expect("inside a mapping")
+    }
+
+    /// Compares bytes `at..end` of one frame with its holds.
+    #[inline]
+    fn check(&self, frame: u32, at: u32, end: u32, access: Access) {
         let heads = self.heads[frame as usize].get();
         if heads != NO_HOLDS {
-            self.assert_free_of(heads.writes, at, end as u32, access);
+            self.assert_free_of(heads.writes, at, end, access);
             if access == Access::Write {
-                self.assert_free_of(heads.reads, at, end as u32, access);
+                self.assert_free_of(heads.reads, at, end, access);
             }
         }
+    }
+
+    /// Where the range begins, after checking that it lies in the arena and that no frame it spans
+    /// has a conflicting hold.
+    pub(crate) fn checked_span(
+        &self,
+        frame: u32,
+        at: u32,
+        len: u32,
+        access: Access,
+    ) -> NonNull<u8> {
+        let start = self.span(frame, at, len);
+        self.each_part(frame, at, len, |frame, at, end| {
+            self.check(frame, at, end, access)
+        });
+        start
+    }
+
+    /// Calls `each` with the frame, start and end of each frame's part of a range in the arena.
+    #[inline]
+    fn each_part(&self, frame: u32, at: u32, len: u32, mut each: impl FnMut(u32, u32, u32)) {
+        let (mut frame, mut at, mut left) = (frame, at, len);
+        loop {
+            let end = left.min(self.frame_bytes - at) + at;
+            each(frame, at, end);
+            left -= end - at;
+            if left == 0 {
+                return;
+            }
+            frame += 1;
+            at = 0;
+        }
+    }
+
+    /// Where the range begins, after checking that it lies in the arena. It may span frames.
+    pub(crate) fn span(&self, frame: u32, at: u32, len: u32) -> NonNull<u8> {
+        assert!(
+            frame < self.frames && at < self.frame_bytes,
+            "byte {at} of frame {frame}"
+        );
+        let room = (self.frames - frame) as usize * self.frame_bytes as usize;
+        assert!(
+            at as usize + len as usize <= room,
+            "{len} bytes from frame {frame} of {}",
+            self.frames
+        );
         NonNull::new(self.pointer(frame, at)).expect("inside a mapping")
     }
 
@@ -316,7 +387,7 @@ impl Arena {
         while next != NONE {
             let node = nodes[next as usize];
             assert!(
-                node.end <= at || end <= node.at,
+                node.end <= at || end <= node.at || at == end,
                 "{access:?} of bytes {at}..{end} of frame {}, of which {}..{} are held for {:?}",
                 node.frame,
                 node.at,
@@ -330,7 +401,8 @@ impl Arena {
     /// The address of a byte. The caller has checked that it exists.
     fn pointer(&self, frame: u32, at: u32) -> *mut u8 {
         let offset = frame as usize * self.frame_bytes as usize + at as usize;
-        // SAFETY: `checked` ran for this frame and offset: the sum lies within the mapping.
+        // SAFETY: every caller has compared the frame and offset with the size: the sum lies within
+        // the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 }

@@ -23,7 +23,7 @@ pub struct Fd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaId(pub(super) u8);
 
-/// A range of bytes within one frame of one arena.
+/// A range of bytes that starts in one frame of one arena; it may run on into the frames behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buf {
     /// Which arena.
@@ -34,6 +34,28 @@ pub struct Buf {
     pub at: u32,
     /// Bytes of the range, at least 1.
     pub len: u32,
+}
+
+impl Buf {
+    /// What is left of a range after its first `bytes` were moved. `frame_bytes` is the size of a
+    /// frame of its arena.
+    #[must_use]
+    pub fn rest(self, bytes: u32, frame_bytes: u32) -> Buf {
+        assert!(
+            bytes < self.len,
+            "nothing is left of {} bytes after {bytes}",
+            self.len
+        );
+        let at = u64::from(self.at) + u64::from(bytes);
+        let frames = (at / u64::from(frame_bytes)) as u32;
+        let at = (at % u64::from(frame_bytes)) as u32;
+        Buf {
+            frame: self.frame + frames,
+            at,
+            len: self.len - bytes,
+            ..self
+        }
+    }
 }
 
 /// A piece of a vectored send.
