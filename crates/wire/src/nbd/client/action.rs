@@ -69,18 +69,10 @@ pub struct Op {
 
 impl Op {
     /// A flush.
-    pub const FLUSH: Op = Op {
-        kind: Kind::Flush,
-        offset: 0,
-        length: 0,
-        fua: false,
-    };
+    pub const FLUSH: Op = Op { kind: Kind::Flush, offset: 0, length: 0, fua: false };
 
     pub(super) fn range(&self) -> Range {
-        Range {
-            start: self.offset,
-            end: self.offset.saturating_add(u64::from(self.length)),
-        }
+        Range { start: self.offset, end: self.offset.saturating_add(u64::from(self.length)) }
     }
 }
 
@@ -260,11 +252,11 @@ pub enum Report {
         /// Which one.
         conn: Conn,
     },
-    /// An attempt failed; the next one is made after the delay.
-    ConnectFailed {
+    /// The next attempt to connect is made after the delay.
+    Retrying {
         /// Which one.
         conn: Conn,
-        /// How often in a row.
+        /// Failed attempts and lost connections in a row.
         failures: u32,
         /// Until the next attempt.
         retry_in_ns: u64,

@@ -18,11 +18,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new(min_ns: u64, max_ns: u64, seed: u64) -> Self {
-        Self {
-            min_ns,
-            max_ns,
-            state: seed,
-        }
+        Self { min_ns, max_ns, state: seed }
     }
 
     /// The delay after `failures` failures in a row.

@@ -35,20 +35,11 @@ impl Config {
     pub(super) fn assert_sound(&self) {
         assert!((1..=16).contains(&self.connections_max), "connections_max");
         assert!((1..=1024).contains(&self.in_flight_max), "in_flight_max");
-        assert!(
-            (1..=65_536).contains(&self.outstanding_max),
-            "outstanding_max"
-        );
+        assert!((1..=65_536).contains(&self.outstanding_max), "outstanding_max");
         assert!(self.held_bytes_max >= 4096, "held_bytes_max");
-        assert!(
-            (1..=65_536).contains(&self.held_count_max),
-            "held_count_max"
-        );
+        assert!((1..=65_536).contains(&self.held_count_max), "held_count_max");
         assert!(self.request_timeout_ns > 0, "request_timeout_ns");
         assert!(self.connect_timeout_ns > 0, "connect_timeout_ns");
-        assert!(
-            self.backoff_min_ns > 0 && self.backoff_min_ns <= self.backoff_max_ns,
-            "backoff_min_ns"
-        );
+        assert!(self.backoff_min_ns > 0 && self.backoff_min_ns <= self.backoff_max_ns, "backoff_min_ns");
     }
 }

@@ -64,12 +64,7 @@ impl Connection {
 
     /// True while a close that was ordered could still change what is in flight.
     pub(super) fn is_closing_member(&self) -> bool {
-        matches!(
-            self.state,
-            State::Closing {
-                was_up_since_ns: Some(_)
-            }
-        )
+        matches!(self.state, State::Closing { was_up_since_ns: Some(_) })
     }
 
     pub(super) fn room(&self) -> usize {
@@ -84,12 +79,7 @@ impl Connection {
     pub(super) fn launch(&mut self, number: u64, op: Op, work: Work, deadline_ns: u64) -> u64 {
         let place = self.free.pop().expect("a connection with room");
         let cookie = number << 16 | u64::from(place);
-        self.flights[usize::from(place)] = Some(Flight {
-            cookie,
-            op,
-            work,
-            deadline_ns,
-        });
+        self.flights[usize::from(place)] = Some(Flight { cookie, op, work, deadline_ns });
         cookie
     }
 

@@ -11,10 +11,7 @@ use super::action::Range;
 /// The most ranges named at once; more than that are told as the whole export.
 pub const IN_DOUBT_RANGES_MAX: usize = 64;
 
-const EVERYTHING: Range = Range {
-    start: 0,
-    end: u64::MAX,
-};
+const EVERYTHING: Range = Range { start: 0, end: u64::MAX };
 
 /// Uncertain ranges, with the time on the client's logical clock after which a flush settles them.
 #[derive(Debug, Default)]
@@ -54,18 +51,12 @@ pub(super) fn join(mut ranges: Vec<Range>, size_bytes: u64) -> Vec<Range> {
         let end = range.end.min(size_bytes);
         match joined.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(end),
-            _ => joined.push(Range {
-                start: range.start,
-                end,
-            }),
+            _ => joined.push(Range { start: range.start, end }),
         }
     }
     if joined.len() > IN_DOUBT_RANGES_MAX {
         joined.clear();
-        joined.push(Range {
-            start: 0,
-            end: size_bytes,
-        });
+        joined.push(Range { start: 0, end: size_bytes });
     }
     joined
 }

@@ -95,12 +95,7 @@ impl HeldWrites {
         self.unreserve(&op);
         let held = HeldId(self.free.pop().expect("room was reserved"));
         self.bytes += payload_bytes(&op);
-        self.writes.push_back(HeldWrite {
-            held,
-            op,
-            answered,
-            refused: false,
-        });
+        self.writes.push_back(HeldWrite { held, op, answered, refused: false });
         held
     }
 
@@ -139,10 +134,7 @@ impl HeldWrites {
 
     /// The server refused the replay of the write answered at that time.
     pub(super) fn replay_refused(&mut self, answered: u64) -> Op {
-        let at = self
-            .writes
-            .binary_search_by_key(&answered, |w| w.answered)
-            .expect("a write under replay stays held");
+        let at = self.writes.binary_search_by_key(&answered, |w| w.answered).expect("a write under replay stays held");
         self.writes[at].refused = true;
         self.writes[at].op
     }

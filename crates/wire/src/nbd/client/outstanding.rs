@@ -68,10 +68,7 @@ impl Outstanding {
 
     /// Adds an operation; `None` when full.
     pub(super) fn insert(&mut self, token: Token, op: Op, deadline_ns: u64, stand: Stand) -> Option<Key> {
-        assert!(
-            deadline_ns >= self.youngest_deadline_ns,
-            "time went backwards"
-        );
+        assert!(deadline_ns >= self.youngest_deadline_ns, "time went backwards");
         let key = self.free.pop()?;
         self.youngest_deadline_ns = deadline_ns;
         self.submitted += 1;
@@ -141,9 +138,7 @@ mod tests {
     #[test]
     fn the_oldest_is_found_whatever_was_removed_between() {
         let mut all = Outstanding::new(4);
-        let keys: Vec<Key> = (0..4)
-            .filter_map(|n| all.insert(Token(n), Op::FLUSH, 10 * n, Stand::ForFlush))
-            .collect();
+        let keys: Vec<Key> = (0..4).filter_map(|n| all.insert(Token(n), Op::FLUSH, 10 * n, Stand::ForFlush)).collect();
         assert_eq!(all.insert(Token(9), Op::FLUSH, 90, Stand::ForFlush), None);
         all.remove(keys[1]);
         all.expire(keys[0]);
