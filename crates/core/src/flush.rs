@@ -1,0 +1,79 @@
+//! Flush: everything answered before it becomes durable on the back end.
+//!
+//! At most one flush of a volume is at the back end. Those that arrive meanwhile share the next one: the one under way
+//! may have begun before the writes they cover were answered.
+
+use crate::action::{Action, Actions};
+use crate::cache::Cache;
+use crate::error::ReplyError;
+use crate::event::IoError;
+use crate::op::Role;
+use crate::page::VolumeId;
+use alloc::vec::Vec;
+
+/// Flushes that may wait; each costs an order in the step that answers it.
+const WAITING_MAX: usize = 512;
+
+/// A volume's flushes, as (tag, start).
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    under_way: Vec<(u64, u64)>,
+    waiting: Vec<(u64, u64)>,
+}
+
+impl Cache {
+    pub(crate) fn flush(&mut self, now_ns: u64, volume: VolumeId, tag: u64, actions: &mut Actions) {
+        let flushes = &mut self.volumes[volume.index()].flushes;
+        let refusal = if self.drain.asked.is_some() {
+            Some(ReplyError::ShuttingDown)
+        } else if flushes.waiting.len() >= WAITING_MAX {
+            Some(ReplyError::Busy)
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            return actions.push(Action::Reply { tag, result: Err(error) });
+        }
+        flushes.waiting.push((tag, now_ns));
+        if flushes.under_way.is_empty() {
+            self.flush_next(now_ns, volume, actions);
+        }
+    }
+
+    fn flush_next(&mut self, now_ns: u64, volume: VolumeId, actions: &mut Actions) {
+        let v = &mut self.volumes[volume.index()];
+        if v.flushes.waiting.is_empty() {
+            return;
+        }
+        core::mem::swap(&mut v.flushes.under_way, &mut v.flushes.waiting);
+        let op = self.ops.start(now_ns, Role::Flush { volume, covers: v.write_seq }, None);
+        actions.push(Action::FlushBackend { op, volume });
+    }
+
+    pub(crate) fn flushed(
+        &mut self,
+        now_ns: u64,
+        volume: VolumeId,
+        covers: u64,
+        result: Result<(), IoError>,
+        actions: &mut Actions,
+    ) {
+        let v = &mut self.volumes[volume.index()];
+        let stats = &mut self.stats.volumes[volume.index()];
+        if result.is_ok() {
+            v.flushed_seq = v.flushed_seq.max(covers);
+        }
+        for (tag, start_ns) in v.flushes.under_way.drain(..) {
+            stats.flushes += 1;
+            stats.flush_errors += u64::from(result.is_err());
+            stats.flush_latency.record(now_ns - start_ns);
+            actions.push(Action::Reply { tag, result: result.map_err(|_| ReplyError::Io) });
+        }
+        self.flush_next(now_ns, volume, actions);
+    }
+
+    /// No flush is under way or waiting in any volume.
+    pub(crate) fn flushes_at_rest(&self) -> bool {
+        self.volumes.iter().all(|v| v.flushes.under_way.is_empty() && v.flushes.waiting.is_empty())
+    }
+}

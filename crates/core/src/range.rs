@@ -1,0 +1,273 @@
+//! Operations on ranges: trim, write zeroes, evict, and what a back end may have lost.
+//!
+//! A range may be a whole volume, so it is worked off in chunks of bounded length. A chunk waits until no part is busy
+//! in its pages; parts that arrive meanwhile wait for the chunk. When the back end has answered, everything cached of
+//! the chunk is dropped: what a trimmed block reads as is the back end's business.
+//!
+//! Limits: a range is not atomic against other requests, its chunks are. Whether a part lies in a range is asked of
+//! each range in turn; ranges are few.
+
+use crate::action::{Action, Actions, Notice};
+use crate::cache::{Cache, Ready};
+use crate::error::ReplyError;
+use crate::event::{Event, IoError};
+use crate::op::Role;
+use crate::page::{PageKey, VolumeId, blocks_touched};
+use crate::request::PartId;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Pages and bytes of a chunk at most: about 100 us of work.
+const CHUNK_PAGES_MAX: u64 = 1024;
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Trim { fua: bool },
+    Zero { fua: bool, no_hole: bool },
+    Evict,
+    InDoubt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// For parts in its pages.
+    Waits,
+    /// For its regions' bits.
+    WaitsForIntent,
+    /// For the back end.
+    Working,
+}
+
+/// A range under way, at its current chunk.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    /// Order of arrival.
+    seq: u64,
+    volume: VolumeId,
+    kind: Kind,
+    tag: Option<u64>,
+    offset: u64,
+    length: u64,
+    end: u64,
+    /// Pages of the chunk, first and last.
+    pages: (u32, u32),
+    stage: Stage,
+}
+
+impl Range {
+    fn overlaps(&self, volume: VolumeId, pages: (u32, u32)) -> bool {
+        self.volume == volume && self.pages.0 <= pages.1 && pages.0 <= self.pages.1
+    }
+}
+
+/// All ranges under way.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    list: Vec<Option<Range>>,
+    live: u32,
+    next_seq: u64,
+    /// Parts that wait for a chunk.
+    blocked: VecDeque<PartId>,
+    /// Something ended that a waiting range may have waited for.
+    check: bool,
+}
+
+impl Ranges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Whether a part has to wait for a chunk; it is queued then.
+    pub(crate) fn blocks(&mut self, volume: VolumeId, page: u32, part: PartId) -> bool {
+        if self.live == 0 || !self.list.iter().flatten().any(|range| range.overlaps(volume, (page, page))) {
+            return false;
+        }
+        self.blocked.push_back(part);
+        true
+    }
+
+    /// Something ended.
+    pub(crate) fn recheck(&mut self) {
+        self.check = true;
+    }
+
+    fn get_mut(&mut self, id: usize) -> &mut Range {
+        self.list[id].as_mut().expect("the range is under way")
+    }
+
+    /// The waiting range that arrived first, after `seq`.
+    fn next_waiting(&self, after: Option<u64>) -> Option<(usize, Range)> {
+        let waiting = |r: &Range| r.stage != Stage::Working && after.is_none_or(|seq| r.seq > seq);
+        let ranges = self.list.iter().enumerate().filter_map(|(id, r)| r.filter(waiting).map(|r| (id, r)));
+        ranges.min_by_key(|(_, r)| r.seq)
+    }
+
+    fn is_behind_another(&self, range: &Range) -> bool {
+        let before = |r: &Range| r.seq < range.seq || r.stage == Stage::Working;
+        self.list.iter().flatten().any(|r| r.seq != range.seq && before(r) && r.overlaps(range.volume, range.pages))
+    }
+}
+
+impl Cache {
+    pub(crate) fn range_event(&mut self, _now_ns: u64, event: &Event<'_>, actions: &mut Actions) {
+        let (volume, kind, tag, offset, length) = match *event {
+            Event::Trim { volume, tag, offset, length, fua } => {
+                (volume, Kind::Trim { fua }, Some(tag), offset, length)
+            }
+            Event::WriteZeroes { volume, tag, offset, length, fua, no_hole } => {
+                (volume, Kind::Zero { fua, no_hole }, Some(tag), offset, length)
+            }
+            Event::Evict { volume, tag, offset, length } => (volume, Kind::Evict, Some(tag), offset, length),
+            Event::InDoubt { volume, offset, length } => (volume, Kind::InDoubt, None, offset, length),
+            _ => return,
+        };
+        if kind == Kind::InDoubt {
+            actions.push(Action::Notice(Notice::BackendLost { volume }));
+        }
+        let modifies = matches!(kind, Kind::Trim { .. } | Kind::Zero { .. });
+        let refusal = match self.check_range(volume, offset, length) {
+            Err(_) if kind == Kind::InDoubt => None,
+            Err(error) => Some(error),
+            Ok(()) if modifies && !self.volume(volume).row.writes_allowed => Some(ReplyError::ReadOnly),
+            Ok(()) if self.ranges.live >= self.config.limits.requests_max => Some(ReplyError::Busy),
+            Ok(()) => None,
+        };
+        if let Some(error) = refusal {
+            if let Some(tag) = tag {
+                actions.push(Action::Reply { tag, result: Err(error) });
+            }
+            return;
+        }
+        let end = (offset + length).min(self.volume(volume).bytes);
+        let seq = self.ranges.next_seq;
+        self.ranges.next_seq += 1;
+        let blank = Range { seq, volume, kind, tag, offset, length: 0, end, pages: (0, 0), stage: Stage::Waits };
+        let range = self.next_chunk(blank);
+        match self.ranges.list.iter().position(Option::is_none) {
+            Some(free) => self.ranges.list[free] = Some(range),
+            None => self.ranges.list.push(Some(range)),
+        }
+        self.ranges.live += 1;
+        self.ranges.check = true;
+    }
+
+    /// The range at the chunk that begins at its offset.
+    fn next_chunk(&self, mut range: Range) -> Range {
+        let page = u64::from(self.config.page_bytes);
+        let bytes_max = CHUNK_BYTES_MAX.min(CHUNK_PAGES_MAX * page).min(self.volume(range.volume).range_bytes_max.max(page));
+        // A chunk ends at a page boundary, so that the next one begins there.
+        let stop = ((range.offset + bytes_max) / page * page).max(range.offset + 1);
+        range.length = stop.min(range.end) - range.offset;
+        range.pages = ((range.offset / page) as u32, ((range.offset + range.length - 1) / page) as u32);
+        range.stage = Stage::Waits;
+        range
+    }
+
+    /// Starts every chunk that may start.
+    pub(crate) fn advance_ranges(&mut self, now_ns: u64, actions: &mut Actions) {
+        if self.ranges.live == 0 || !core::mem::take(&mut self.ranges.check) {
+            return;
+        }
+        let mut after = None;
+        while let Some((id, range)) = self.ranges.next_waiting(after) {
+            after = Some(range.seq);
+            if !actions.has_room_for_part() {
+                self.ranges.check = true;
+                self.starved = true;
+                return;
+            }
+            if range.stage == Stage::WaitsForIntent || !(self.ranges.is_behind_another(&range) || self.is_busy(&range)) {
+                self.start_chunk(now_ns, id, actions);
+            }
+        }
+    }
+
+    fn is_busy(&self, range: &Range) -> bool {
+        let space = self.volume(range.volume).space;
+        let inside = |key: PageKey| key.space == space && (range.pages.0..=range.pages.1).contains(&key.page);
+        self.activities.iter().any(|entry| entry.has_parts() && inside(entry.key))
+    }
+
+    /// The chunk has its pages for itself.
+    fn start_chunk(&mut self, now_ns: u64, id: usize, actions: &mut Actions) {
+        let range = *self.ranges.get_mut(id);
+        let Range { volume, offset, length, .. } = range;
+        let v = volume.index();
+        let regions = self.volumes[v].intent.regions(offset, length);
+        if range.stage == Stage::Waits && range.kind != Kind::Evict {
+            for region in regions.clone() {
+                self.volumes[v].intent.begin(region);
+            }
+            self.intent_asked = true;
+        }
+        if matches!(range.kind, Kind::Evict | Kind::InDoubt) {
+            return self.end_chunk(id, Ok(()), actions);
+        }
+        if !regions.clone().all(|region| self.may_write(v, region)) {
+            self.ranges.get_mut(id).stage = Stage::WaitsForIntent;
+            return;
+        }
+        self.ranges.get_mut(id).stage = Stage::Working;
+        let op = self.ops.start(now_ns, Role::Range { range: id as u32 }, None);
+        actions.push(match range.kind {
+            Kind::Zero { fua, no_hole } => Action::ZeroBackend { op, volume, offset, length, fua, no_hole },
+            Kind::Trim { fua } => Action::TrimBackend { op, volume, offset, length, fua },
+            Kind::Evict | Kind::InDoubt => unreachable!("these need no back end"),
+        });
+    }
+
+    pub(crate) fn range_done(&mut self, _now_ns: u64, id: u32, result: Result<(), IoError>, actions: &mut Actions) {
+        let range = *self.ranges.get_mut(id as usize);
+        let is_trim = matches!(range.kind, Kind::Trim { .. });
+        let result = match result {
+            Err(IoError::Unsupported) if is_trim => Ok(()),
+            Err(IoError::Unsupported) => Err(ReplyError::Unsupported),
+            Err(_) => Err(ReplyError::Io),
+            Ok(()) => Ok(()),
+        };
+        self.volumes[range.volume.index()].write_seq += 1;
+        self.end_chunk(id as usize, result, actions);
+    }
+
+    /// Drops what is cached of the chunk, and goes on with the next one or answers.
+    fn end_chunk(&mut self, id: usize, result: Result<(), ReplyError>, actions: &mut Actions) {
+        let range = *self.ranges.get_mut(id);
+        self.drop_chunk(&range);
+        if range.kind != Kind::Evict {
+            let v = &mut self.volumes[range.volume.index()];
+            for region in v.intent.regions(range.offset, range.length) {
+                v.intent.end(region);
+            }
+        }
+        let offset = range.offset + range.length;
+        if result.is_ok() && offset < range.end {
+            let next = self.next_chunk(Range { offset, ..range });
+            *self.ranges.get_mut(id) = next;
+        } else {
+            self.ranges.list[id] = None;
+            self.ranges.live -= 1;
+            if let Some(tag) = range.tag {
+                let stats = &mut self.stats.volumes[range.volume.index()];
+                stats.trims += u64::from(range.kind != Kind::Evict);
+                stats.write_errors += u64::from(result.is_err());
+                actions.push(Action::Reply { tag, result });
+            }
+        }
+        self.ready.extend(self.ranges.blocked.drain(..).map(Ready::Start));
+        self.ranges.check = true;
+        // A chunk that needed no answer is followed by the next one without an event.
+        self.starved = true;
+    }
+
+    fn drop_chunk(&mut self, range: &Range) {
+        let page_bytes = u64::from(self.config.page_bytes);
+        let space = self.volume(range.volume).space;
+        for page in range.pages.0..=range.pages.1 {
+            let start = u64::from(page) * page_bytes;
+            let from = range.offset.max(start) - start;
+            let to = (range.offset + range.length).min(start + page_bytes) - start;
+            self.drop_cached(PageKey { space, page }, blocks_touched(from as u32, (to - from) as u32));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Reads: classify the blocks of a part, fetch what is absent, answer.
+//!
+//! 1. All blocks valid in the page's frame: pin it and answer from it. No byte is copied.
+//! 2. Otherwise the absent blocks are fetched into the page's frame (a fresh one if it has none), each run from its
+//!    slot if valid there, else from the back end. Only what was asked is fetched, unless the read continues a
+//!    stream: then the rest of the page too.
+//! 3. Blocks from a slot are checked against their checksums; a bad one is dropped, counted and fetched from the back
+//!    end. A slot read that fails or takes too long goes to the back end as well ([`Cache::watch`]).
+//! 4. The blocks are valid now; what came from the back end is offered to the disk tier ([`crate::store`]).
+//!
+//! Invariant: nothing is marked valid while a write of the same block is under way; [`crate::activity`] sees to it.
+//! A frame that the device may still write after its fetch was given up is detached, never reused before the device
+//! has answered.
+//!
+//! Why blocks: fetching whole pages would read 16 times the bytes asked for under random 4 KiB reads.
+
+use crate::action::{Action, Actions, Notice, Piece};
+use crate::cache::Cache;
+use crate::error::ReplyError;
+use crate::event::IoError;
+use crate::op::Role;
+use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, SlotId, blocks_between, runs};
+use crate::request::{Part, PartId, Path};
+
+/// A stream this long is fetched page by page.
+const STREAM_BYTES: u64 = 128 << 10;
+
+impl Cache {
+    /// A read part holds its blocks.
+    pub(crate) fn serve(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+        let part = *self.requests.part(id);
+        if !self.volume(self.requests.get(id.request()).volume).row.reads_cached {
+            return self.read_past(now_ns, id, &part, actions);
+        }
+        let frame = self.memory.lookup(part.key);
+        if let Some(frame) = frame
+            && part.blocks() & !self.memory.valid(frame) == 0
+        {
+            self.memory.pin(frame);
+            self.memory.touch(frame);
+            self.requests.set_frame(id, frame);
+            self.count_path(id, Path::Memory);
+            return self.finish_part(now_ns, id, Ok(()), actions);
+        }
+        let frame = match frame {
+            Some(frame) => {
+                self.memory.pin(frame);
+                self.memory.touch(frame);
+                frame
+            }
+            None => {
+                let frame = self.memory.allocate();
+                self.memory.attach(frame, part.key);
+                frame
+            }
+        };
+        self.requests.set_frame(id, frame);
+        self.fetch(now_ns, id, actions);
+    }
+
+    /// Orders the part's absent blocks into its frame.
+    fn fetch(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+        let part = *self.requests.part(id);
+        let frame = self.frame_of(id);
+        let activity = part.activity.unwrap_or_else(|| self.activities.join(part.key));
+        let in_stream = part.run_bytes >= STREAM_BYTES;
+        let wanted = if in_stream { part.page_blocks() } else { part.blocks() };
+        let entry = self.activities.get_mut(activity);
+        let missing = wanted & !self.memory.valid(frame) & !(entry.writing | entry.fetching);
+        assert!(part.blocks() & !self.memory.valid(frame) & !missing == 0, "a block asked for is in another's hands");
+        entry.fetching |= missing;
+        let slot = self.slot_of(part.key);
+        let in_slot = slot.map_or(0, |slot| self.disk.valid(slot)) & missing;
+        let part = self.requests.part_mut(id);
+        part.activity = Some(activity);
+        part.fetch = missing;
+        if let Some(slot) = slot {
+            self.disk.touch(slot);
+            for (first, count) in runs(in_slot) {
+                self.order_slot_read(now_ns, id, slot, first, count, actions);
+            }
+        }
+        self.order_backend_reads(now_ns, id, missing & !in_slot, actions);
+        self.count_path(id, if missing == in_slot { Path::Disk } else { Path::Backend });
+    }
+
+    fn order_slot_read(&mut self, now_ns: u64, id: PartId, slot: SlotId, first: u32, count: u32, actions: &mut Actions) {
+        let (frame, key) = (self.frame_of(id), self.requests.part(id).key);
+        let blocks = blocks_between(first, first + count - 1);
+        let op = self.ops.start(now_ns, Role::FetchSlot { part: id, slot, first, blocks }, Some(frame));
+        self.requests.part_mut(id).ops_left += 1;
+        let volume = self.requests.get(id.request()).volume;
+        self.stats.volumes[volume.index()].disk_read_bytes += u64::from(count * BLOCK_BYTES);
+        actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
+    }
+
+    fn order_backend_reads(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, actions: &mut Actions) {
+        for (first, count) in runs(blocks) {
+            let part = self.requests.part(id);
+            let at = first * BLOCK_BYTES;
+            let length = (count * BLOCK_BYTES).min(part.page_end - at);
+            let role = Role::FetchBackend { part: id, blocks: blocks_between(first, first + count - 1) };
+            self.order_backend_read(now_ns, id, at, length, role, actions);
+        }
+    }
+
+    fn order_backend_read(&mut self, now_ns: u64, id: PartId, at: u32, length: u32, role: Role, actions: &mut Actions) {
+        let frame = self.frame_of(id);
+        let volume = self.requests.get(id.request()).volume;
+        let part = self.requests.part_mut(id);
+        part.ops_left += 1;
+        let offset = self.page_start(self.requests.part(id).key) + u64::from(at);
+        let op = self.ops.start(now_ns, role, Some(frame));
+        self.stats.volumes[volume.index()].backend_read_bytes += u64::from(length);
+        actions.push(Action::ReadBackend { op, volume, offset, piece: Piece { frame, at, length } });
+    }
+
+    /// Pass-through: just the bytes asked for, in a frame that no page knows.
+    fn read_past(&mut self, now_ns: u64, id: PartId, part: &Part, actions: &mut Actions) {
+        let frame = self.memory.allocate();
+        self.requests.set_frame(id, frame);
+        let activity = part.activity.unwrap_or_else(|| self.activities.join(part.key));
+        self.activities.get_mut(activity).fetching |= part.blocks();
+        let record = self.requests.part_mut(id);
+        record.activity = Some(activity);
+        record.fetch = part.blocks();
+        let role = Role::FetchBackend { part: id, blocks: part.blocks() };
+        self.order_backend_read(now_ns, id, part.at, part.length, role, actions);
+        self.count_path(id, Path::Backend);
+    }
+
+    fn count_path(&mut self, id: PartId, path: Path) {
+        let volume = self.requests.get(id.request()).volume;
+        let stats = &mut self.stats.volumes[volume.index()];
+        match path {
+            Path::Memory => stats.memory_hits += 1,
+            Path::Disk => stats.disk_hits += 1,
+            Path::Backend => {
+                stats.misses += 1;
+                stats.recovering += u64::from(self.recovery.is_on());
+            }
+        }
+    }
+
+    /// A slot's blocks arrived, with these checksums, or did not.
+    pub(crate) fn fetched_slot(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        frame: FrameId,
+        (slot, first, blocks): (SlotId, u32, BlockMask),
+        result: Result<&[u32], IoError>,
+        actions: &mut Actions,
+    ) {
+        assert_eq!(frame, self.frame_of(id), "a fetch ends in the frame it began with");
+        let bad = match result {
+            Ok(crcs) => self.bad_blocks(slot, first, crcs),
+            Err(_) => blocks,
+        };
+        if bad != 0 {
+            let key = self.requests.part(id).key;
+            if result.is_ok() {
+                self.stats.bad_blocks += u64::from(bad.count_ones());
+                actions.push(Action::Notice(Notice::BadBlock { slot, key }));
+            }
+            self.drop_slot_blocks(slot, key, bad);
+            self.order_backend_reads(now_ns, id, bad, actions);
+        }
+        self.fetch_answered(now_ns, id, actions);
+    }
+
+    fn bad_blocks(&self, slot: SlotId, first: u32, crcs: &[u32]) -> BlockMask {
+        let known = &self.disk.crcs(slot)[first as usize..][..crcs.len()];
+        let bits = (first..).zip(known.iter().zip(crcs));
+        bits.fold(0, |mask, (block, (known, is))| mask | BlockMask::from(known != is || *known == 0) << block)
+    }
+
+    /// The back end's blocks arrived, or did not.
+    pub(crate) fn fetched_backend(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        blocks: BlockMask,
+        result: Result<(), IoError>,
+        actions: &mut Actions,
+    ) {
+        let part = self.requests.part_mut(id);
+        match result {
+            Ok(()) => part.from_backend |= blocks,
+            Err(_) => part.failed |= blocks,
+        }
+        self.fetch_answered(now_ns, id, actions);
+    }
+
+    fn fetch_answered(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+        let part = self.requests.part_mut(id);
+        part.ops_left -= 1;
+        if part.ops_left > 0 {
+            return;
+        }
+        let part = *part;
+        let frame = self.frame_of(id);
+        let activity = part.activity.expect("a fetch has its activity");
+        self.activities.get_mut(activity).fetching &= !part.fetch;
+        let arrived = part.fetch & !part.failed;
+        if arrived != 0 && self.memory.key(frame) == Some(part.key) {
+            self.memory.add_valid(frame, arrived);
+            if self.admission.keeps_in_memory(part.run_bytes) {
+                self.memory.keep(frame);
+            }
+            let volume = self.requests.get(id.request()).volume;
+            let length = self.requests.get(id.request()).length;
+            if self.admits(volume, &part, length) {
+                self.store(now_ns, part.key, frame, part.from_backend, actions);
+            }
+        }
+        let result = if part.failed & part.blocks() == 0 { Ok(()) } else { Err(ReplyError::Io) };
+        self.finish_part(now_ns, id, result, actions);
+    }
+
+    /// Looks for orders that are unanswered for too long: slow slot reads go to the back end too, slow back-end reads
+    /// fail, a cache disk that hangs is given up.
+    pub(crate) fn watch(&mut self, now_ns: u64, actions: &mut Actions) {
+        let limits = self.config.limits;
+        let slow_slot_ns = limits.hedge_floor_ns.max(10 * self.stats.slot_read_latency.quantile_ns(990));
+        let mut late = [None; 32];
+        let mut count = 0;
+        let mut hung = false;
+        for (id, op) in self.ops.iter() {
+            let waited_ns = now_ns.saturating_sub(op.start_ns);
+            hung |= op.role.on_disk() && waited_ns >= limits.disk_timeout_ns;
+            let is_late = match op.role {
+                Role::FetchSlot { .. } => waited_ns >= slow_slot_ns,
+                Role::FetchBackend { .. } => waited_ns >= limits.backend_timeout_ns,
+                _ => false,
+            };
+            if is_late && count < late.len() {
+                late[count] = Some(id);
+                count += 1;
+            }
+        }
+        if hung {
+            self.detach("an operation on the cache disk was not answered in time", now_ns, actions);
+        }
+        for id in late.into_iter().flatten() {
+            if actions.has_room_for_part() {
+                self.give_up(now_ns, id, actions);
+            }
+        }
+    }
+
+    /// Stops waiting for a part's fetches. Their frame leaves the page, because the device may still write it; what
+    /// was asked of a slot is asked of the back end instead, into another frame.
+    fn give_up(&mut self, now_ns: u64, late: OpId, actions: &mut Actions) {
+        let (id, slot) = match self.ops.get(late).role {
+            Role::FetchSlot { part, .. } => (part, true),
+            Role::FetchBackend { part, .. } => (part, false),
+            _ => return,
+        };
+        let part = *self.requests.part(id);
+        let old = self.frame_of(id);
+        let Some(blocks) = self.orphan_fetches(id, old) else { return };
+        let was_attached = self.memory.key(old) == Some(part.key);
+        let there = (self.memory.valid(old) | (part.fetch & !part.failed)) & !blocks;
+        if was_attached {
+            self.memory.detach(old);
+        }
+        let new = self.memory.allocate();
+        self.requests.set_frame(id, new);
+        self.memory.unpin(old);
+        self.memory.add_valid(new, there);
+        for (first, count) in runs(there) {
+            let (at, length) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
+            actions.push(Action::Copy { from: old, to: new, at, length });
+        }
+        if was_attached {
+            self.memory.attach(new, part.key);
+        }
+        if slot {
+            let volume = self.requests.get(id.request()).volume;
+            self.stats.volumes[volume.index()].hedged += 1;
+            self.requests.part_mut(id).ops_left = 0;
+            self.order_backend_reads(now_ns, id, blocks, actions);
+        } else {
+            self.requests.part_mut(id).ops_left = 1;
+            self.fetched_backend(now_ns, id, blocks, Err(IoError::TimedOut), actions);
+        }
+    }
+
+    /// Cuts every unanswered fetch of the part loose from it; each holds the frame by itself now. The blocks they were
+    /// to bring, or `None` (and nothing changed) if the budget of silent frames is used up.
+    fn orphan_fetches(&mut self, id: PartId, frame: FrameId) -> Option<BlockMask> {
+        let mut blocks = 0;
+        for _ in 0..self.requests.part(id).ops_left {
+            let found = self.ops.iter().find_map(|(op, record)| match record.role {
+                Role::FetchSlot { part, blocks, .. } if part == id => Some((op, blocks, true)),
+                Role::FetchBackend { part, blocks } if part == id => Some((op, blocks, false)),
+                _ => None,
+            });
+            let (op, of, slot) = found.expect("a part's orders have their records");
+            if !self.memory.reserve_beyond() {
+                // The ones cut loose so far are asked again with the rest; without any nothing has changed.
+                return (blocks != 0).then_some(blocks);
+            }
+            self.memory.pin(frame);
+            self.ops.set_role(op, Role::Orphan { slot });
+            self.requests.part_mut(id).ops_left -= 1;
+            blocks |= of;
+        }
+        Some(blocks)
+    }
+}

@@ -1,0 +1,295 @@
+//! The sweep: what changed in memory becomes durable on the cache disk, and then intent bits are cleared.
+//!
+//! Every two seconds: 1. take the marked table sectors, and the regions at rest; 2. write the sectors; 3. flush the
+//! cache disk; 4. flush the back ends that were written; 5. clear the regions that are still untouched.
+//!
+//! Why in this order: a region's bit says "the records on disk may be older than the back end here". It may go only
+//! when every change of a record that happened before the region came to rest is durable, dropped blocks and evicted
+//! slots included, and when the back end no longer holds the writes in a volatile cache.
+//!
+//! Why lazily: a block that is overwritten in place would cost a sector (4 KiB) of table a write; swept, a thousand
+//! writes to a gigabyte of cache share at most 328 sectors. The price: pages fetched in the last seconds before a crash
+//! are cold. Rejected: a journal of records (it needs a checkpoint of the same table, and replay before serving).
+//!
+//! Also here: how the cache disk is given up, how a shutdown leaves it clean.
+
+use crate::action::{Action, Actions, Notice};
+use crate::cache::{Cache, DiskState};
+use crate::error::ReplyError;
+use crate::event::IoError;
+use crate::op::{Op, Role};
+use crate::page::VolumeId;
+use alloc::vec::Vec;
+
+/// From one sweep to the next. A region is clear at most two periods and the writing after its last write.
+const PERIOD_NS: u64 = 2_000_000_000;
+/// Errors of the cache disk are forgiven after this time.
+const FORGIVE_NS: u64 = 60_000_000_000;
+/// Sweeps that a shutdown tries before it leaves regions marked (their back end does not flush).
+const DRAIN_SWEEPS_MAX: u32 = 3;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Table,
+    Disk,
+    Backends,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    stage: Stage,
+    next_ns: u64,
+    sectors: Vec<u64>,
+    cursor: usize,
+    /// Orders of the stage that are unanswered.
+    unanswered: u32,
+}
+
+/// A shutdown under way.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    pub(crate) asked: Option<u64>,
+    sweeps: u32,
+    marking: bool,
+    answered: bool,
+}
+
+impl Cache {
+    pub(crate) fn begin_sweep(&mut self, now_ns: u64, actions: &mut Actions) {
+        let in_use = self.disk_state == DiskState::Attached;
+        let idle = self.disk.dirty_sectors() == 0 && self.volumes.iter().all(|v| v.intent.set_count() == 0);
+        if !in_use || self.sweep.stage != Stage::Idle || now_ns < self.sweep.next_ns || idle {
+            return;
+        }
+        self.sweep.next_ns = now_ns + PERIOD_NS;
+        // Records not yet scanned may be older than the back end: no bit goes before they are all known.
+        if !self.recovery.is_on() {
+            for volume in &mut self.volumes {
+                volume.intent.capture();
+            }
+        }
+        self.disk.take_dirty(&mut self.sweep.sectors);
+        self.sweep.cursor = 0;
+        self.sweep.stage = Stage::Table;
+        self.write_sectors(now_ns, actions);
+    }
+
+    fn write_sectors(&mut self, now_ns: u64, actions: &mut Actions) {
+        while self.sweep.unanswered < self.config.limits.sweep_writes_max {
+            let Some(sector) = self.next_sector() else { break };
+            self.sweep.unanswered += 1;
+            self.stats.table_sector_writes += 1;
+            let op = self.ops.start(now_ns, Role::SweepTable, None);
+            actions.push(Action::WriteTable { op, sector });
+        }
+        if self.sweep.unanswered == 0 {
+            self.sweep.stage = Stage::Disk;
+            let op = self.ops.start(now_ns, Role::SweepDisk, None);
+            actions.push(Action::FlushDisk { op });
+        }
+    }
+
+    fn next_sector(&mut self) -> Option<u32> {
+        let sweep = &mut self.sweep;
+        while let Some(word) = sweep.sectors.get_mut(sweep.cursor) {
+            if *word != 0 {
+                let bit = word.trailing_zeros();
+                *word &= *word - 1;
+                return Some(sweep.cursor as u32 * 64 + bit);
+            }
+            sweep.cursor += 1;
+        }
+        None
+    }
+
+    pub(crate) fn sweep_table_written(&mut self, now_ns: u64, result: Result<(), IoError>, actions: &mut Actions) {
+        self.sweep.unanswered -= 1;
+        if result.is_ok() && self.disk_state == DiskState::Attached {
+            self.write_sectors(now_ns, actions);
+        }
+        self.abandon_if_detached();
+    }
+
+    pub(crate) fn sweep_disk_flushed(&mut self, now_ns: u64, result: Result<(), IoError>, actions: &mut Actions) {
+        if result.is_err() || self.disk_state != DiskState::Attached {
+            return self.abandon_if_detached();
+        }
+        self.stats.sweeps += 1;
+        self.sweep.stage = Stage::Backends;
+        for at in 0..self.volumes.len() {
+            let v = &self.volumes[at];
+            if !v.intent.has_captured() {
+                continue;
+            }
+            if v.flushed_seq == v.write_seq {
+                self.clear_regions(at);
+                continue;
+            }
+            let volume = VolumeId(at as u16);
+            self.sweep.unanswered += 1;
+            let op = self.ops.start(now_ns, Role::SweepBackend { volume, covers: v.write_seq }, None);
+            actions.push(Action::FlushBackend { op, volume });
+        }
+        self.end_sweep_if_answered();
+    }
+
+    pub(crate) fn sweep_backend_flushed(&mut self, volume: VolumeId, covers: u64, result: Result<(), IoError>) {
+        self.sweep.unanswered -= 1;
+        if result.is_ok() {
+            let v = &mut self.volumes[volume.index()];
+            v.flushed_seq = v.flushed_seq.max(covers);
+            self.clear_regions(volume.index());
+        }
+        self.end_sweep_if_answered();
+        self.abandon_if_detached();
+    }
+
+    fn clear_regions(&mut self, volume: usize) {
+        if self.volumes[volume].intent.clear_captured() {
+            self.intent_asked = true;
+        }
+    }
+
+    fn end_sweep_if_answered(&mut self) {
+        if self.sweep.stage == Stage::Backends && self.sweep.unanswered == 0 {
+            self.sweep.stage = Stage::Idle;
+        }
+    }
+
+    fn abandon_if_detached(&mut self) {
+        if self.disk_state != DiskState::Attached && self.sweep.unanswered == 0 {
+            self.sweep.stage = Stage::Idle;
+        }
+    }
+
+    /// Orders the intent maps that have changed.
+    pub(crate) fn order_intents(&mut self, now_ns: u64, actions: &mut Actions) {
+        if !core::mem::take(&mut self.intent_asked) || self.disk_state != DiskState::Attached || !self.config.intent_map {
+            return;
+        }
+        for (at, volume) in self.volumes.iter_mut().enumerate() {
+            if volume.intent.wants_write() {
+                volume.intent.write_begins();
+                self.stats.intent_writes += 1;
+                let volume = VolumeId(at as u16);
+                let op = self.ops.start(now_ns, Role::Intent { volume }, None);
+                actions.push(Action::WriteIntent { op, volume });
+            }
+        }
+    }
+
+    pub(crate) fn intent_written(&mut self, volume: VolumeId, result: Result<(), IoError>) {
+        self.volumes[volume.index()].intent.write_ended(result.is_ok());
+        self.intent_asked = true;
+        self.wake_intent_waiters();
+    }
+
+    /// The cache disk answered: how fast, and whether it is still to be trusted.
+    pub(crate) fn disk_answered(&mut self, op: &Op, result: Result<(), IoError>, now_ns: u64, actions: &mut Actions) {
+        if matches!(op.role, Role::FetchSlot { .. } | Role::Orphan { .. }) {
+            let latency = &mut self.stats.slot_read_latency;
+            latency.record(now_ns.saturating_sub(op.start_ns));
+            if latency.count() > 10_000 {
+                latency.decay();
+            }
+        }
+        if result.is_ok() {
+            return;
+        }
+        if now_ns.saturating_sub(self.forgiven_ns) >= FORGIVE_NS {
+            self.forgiven_ns = now_ns;
+            self.disk_errors = 0;
+        }
+        self.disk_errors += 1;
+        self.stats.disk_errors += 1;
+        let vital = matches!(op.role, Role::SweepTable | Role::SweepDisk | Role::Intent { .. } | Role::Clean);
+        if vital {
+            self.detach("its records could not be written", now_ns, actions);
+        } else if self.disk_errors >= self.config.limits.disk_errors_max {
+            self.detach("too many of its operations failed", now_ns, actions);
+        }
+    }
+
+    /// Gives the cache disk up; the cache goes on with memory and back end.
+    pub(crate) fn detach(&mut self, reason: &'static str, now_ns: u64, actions: &mut Actions) {
+        if self.disk_state != DiskState::Attached {
+            return;
+        }
+        self.disk_state = DiskState::Detached { raised: false };
+        self.stats.fail_opens += 1;
+        self.recovery.stop();
+        actions.push(Action::Notice(Notice::DiskDetached { reason }));
+        self.raise_generation(now_ns, actions);
+        self.abandon_if_detached();
+    }
+
+    /// From now on the disk misses writes; that has to be known before the first of them, whatever happens.
+    fn raise_generation(&mut self, now_ns: u64, actions: &mut Actions) {
+        let op = self.ops.start(now_ns, Role::Generation, None);
+        actions.push(Action::RaiseGeneration { op });
+    }
+
+    pub(crate) fn generation_raised(&mut self, result: Result<(), IoError>, actions: &mut Actions) {
+        if result.is_ok() {
+            self.disk_state = DiskState::Detached { raised: true };
+            self.wake_intent_waiters();
+        } else {
+            actions.push(Action::Notice(Notice::GenerationStuck));
+        }
+    }
+
+    /// Tries again; the writes that wait for it fail meanwhile.
+    pub(crate) fn retry_generation(&mut self, now_ns: u64, actions: &mut Actions) {
+        let stuck = self.disk_state == (DiskState::Detached { raised: false });
+        if !stuck || self.ops.iter().any(|(_, op)| op.role == Role::Generation) {
+            return;
+        }
+        self.raise_generation(now_ns, actions);
+        for _ in 0..self.intent_wait.len() {
+            if !actions.has_room_for_part() {
+                break;
+            }
+            let Some(part) = self.intent_wait.pop_front() else { break };
+            self.written(now_ns, part, Err(IoError::Failed), actions);
+        }
+    }
+
+    /// Works towards a clean shutdown: everything answered, everything swept, then the clean mark.
+    pub(crate) fn advance_drain(&mut self, now_ns: u64, actions: &mut Actions) {
+        let Some(tag) = self.drain.asked else { return };
+        let busy = self.requests.len() > 0 || self.stores > 0 || !self.ranges.is_empty() || !self.flushes_at_rest();
+        if busy || self.drain.answered || self.drain.marking || self.recovery.is_on() || self.sweep.stage != Stage::Idle {
+            return;
+        }
+        if self.disk_state != DiskState::Attached {
+            return self.answer_drain(tag, actions);
+        }
+        let regions: u32 = self.volumes.iter().map(|v| v.intent.set_count()).sum();
+        let behind = self.config.intent_map && self.volumes.iter().any(|v| v.intent.is_behind());
+        if self.disk.dirty_sectors() > 0 || (regions > 0 && self.drain.sweeps < DRAIN_SWEEPS_MAX) {
+            self.drain.sweeps += 1;
+            self.sweep.next_ns = now_ns;
+            self.begin_sweep(now_ns, actions);
+        } else if !behind {
+            self.drain.marking = true;
+            let op = self.ops.start(now_ns, Role::Clean, None);
+            actions.push(Action::MarkClean { op });
+        }
+    }
+
+    pub(crate) fn marked_clean(&mut self, actions: &mut Actions) {
+        self.drain.marking = false;
+        if let Some(tag) = self.drain.asked {
+            self.answer_drain(tag, actions);
+        }
+    }
+
+    fn answer_drain(&mut self, tag: u64, actions: &mut Actions) {
+        self.drain.answered = true;
+        let result: Result<(), ReplyError> = Ok(());
+        actions.push(Action::Reply { tag, result });
+    }
+}

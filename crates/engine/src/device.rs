@@ -1,0 +1,116 @@
+//! One trait for everything that holds bytes: the cache disk, every back end, and the layers put over them.
+//!
+//! A device is asynchronous and single-threaded: [`Device::submit`] starts an operation, [`Device::poll`] collects
+//! what ended. Time is an argument, so that the same layers run in the simulator. Payload is in frames of the shard's
+//! arena; nothing is copied on the way.
+//!
+//! Contract (held by one conformance suite over every implementation):
+//! - each submitted operation ends exactly once; failure is a completion, never a panic;
+//! - short transfers are finished inside: a completion is all or nothing to the caller;
+//! - `fua` is honoured: where the device below cannot, it flushes before it answers;
+//! - a flush covers every operation answered before it was submitted;
+//! - after an operation ended, the device no longer touches its frame;
+//! - operations that overlap are not ordered: the caller orders them.
+
+pub use forebay_core::{FrameId, IoError};
+
+/// What a device can do and in which units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size.
+    pub bytes: u64,
+    /// Offsets and lengths must be multiples of this (512 or 4096).
+    pub sector_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Whether a trim does something.
+    pub can_trim: bool,
+    /// Whether zeroing is cheaper than writing zeroes; it works in any case.
+    pub can_zero: bool,
+    /// The longest trim or zeroing at once.
+    pub range_bytes_max: u64,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// Device to frame.
+    Read,
+    /// Frame to device.
+    Write {
+        /// Durable before it ends.
+        fua: bool,
+    },
+    /// Make answered operations durable.
+    Flush,
+    /// Discard a range.
+    Trim {
+        /// Durable before it ends.
+        fua: bool,
+    },
+    /// Zero a range.
+    WriteZeroes {
+        /// Durable before it ends.
+        fua: bool,
+        /// Keep the space allocated.
+        no_hole: bool,
+    },
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceOp {
+    /// The caller's name for it; comes back in [`DeviceDone`]. Unique among those in flight.
+    pub token: u64,
+    /// What to do.
+    pub kind: OpKind,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Bytes (reads and writes: at most 4 GiB - 1, all inside contiguous frames).
+    pub length: u64,
+    /// First frame; ignored by flush, trim and zeroing.
+    pub frame: FrameId,
+    /// Byte in that frame where the transfer starts; reads and writes: congruent to `offset` modulo 4096.
+    pub at: u32,
+}
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceDone {
+    /// The operation's token.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), IoError>,
+}
+
+/// An asynchronous byte device. See the module's contract.
+pub trait Device {
+    /// Size and abilities; constant while the device is attached.
+    fn geometry(&self) -> Geometry;
+
+    /// Starts an operation. Refusal is a completion too.
+    fn submit(&mut self, now_ns: u64, op: DeviceOp);
+
+    /// Appends what ended since the last call.
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>);
+
+    /// When `poll` should next be called even if nothing outside happens.
+    fn next_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+    fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+        (**self).submit(now_ns, op);
+    }
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+        (**self).poll(now_ns, done);
+    }
+    fn next_ns(&self) -> Option<u64> {
+        (**self).next_ns()
+    }
+}
