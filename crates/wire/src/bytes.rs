@@ -26,3 +26,10 @@ integer_at!(le_i64, put_le_i64, i64, from_le_bytes, to_le_bytes);
 integer_at!(be_u16, put_be_u16, u16, from_be_bytes, to_be_bytes);
 integer_at!(be_u32, put_be_u32, u32, from_be_bytes, to_be_bytes);
 integer_at!(be_u64, put_be_u64, u64, from_be_bytes, to_be_bytes);
+
+/// Where two byte strings first differ, and how: 4 KiB of them side by side help nobody.
+#[cfg(test)]
+pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<(usize, u8, u8)> {
+    assert_eq!(left.len(), right.len());
+    (0..left.len()).find(|at| left[*at] != right[*at]).map(|at| (at, left[at], right[at]))
+}
