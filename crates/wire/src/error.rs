@@ -40,18 +40,10 @@ impl fmt::Display for Error {
             Error::Protocol { what } => write!(f, "the NBD peer broke the protocol: {what}"),
             Error::Refused { reply, message } => {
                 f.write_str(crate::nbd::constants::option_error_text(*reply))?;
-                if message.is_empty() {
-                    Ok(())
-                } else {
-                    write!(f, " (it says: {message})")
-                }
+                if message.is_empty() { Ok(()) } else { write!(f, " (it says: {message})") }
             }
             Error::Unavailable { what } => write!(f, "the NBD peer is not available: {what}"),
-            Error::Limit {
-                what,
-                actual,
-                limit,
-            } => write!(f, "{what}: {actual}, but the limit is {limit}"),
+            Error::Limit { what, actual, limit } => write!(f, "{what}: {actual}, but the limit is {limit}"),
         }
     }
 }

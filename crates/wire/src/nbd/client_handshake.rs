@@ -21,8 +21,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::constants::{
-    FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, INIT_MAGIC,
-    OPTION_MAGIC, STRING_BYTES_MAX, TransmissionFlags, info, opt, rep,
+    FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, INIT_MAGIC, OPTION_MAGIC,
+    STRING_BYTES_MAX, TransmissionFlags, info, opt, rep,
 };
 use super::gather::Gather;
 use super::option::{Info, InfoRequest, REPLY_HEADER_BYTES, ReplyHeader, push_option};
@@ -87,11 +87,7 @@ impl ClientHandshake {
     pub fn new(name: &str, want_structured: bool) -> Result<Self, Error> {
         if name.len() > STRING_BYTES_MAX {
             let (actual, limit) = (name.len() as u64, STRING_BYTES_MAX as u64);
-            return Err(Error::Limit {
-                what: "bytes of the export's name",
-                actual,
-                limit,
-            });
+            return Err(Error::Limit { what: "bytes of the export's name", actual, limit });
         }
         Ok(Self {
             name: name.to_string(),
@@ -137,10 +133,7 @@ impl ClientHandshake {
     /// # Panics
     /// When more was sent than there was.
     pub fn sent(&mut self, bytes: usize) {
-        assert!(
-            bytes <= self.output().len(),
-            "more bytes sent than there were"
-        );
+        assert!(bytes <= self.output().len(), "more bytes sent than there were");
         self.sent += bytes;
         if self.sent == self.outbox.len() {
             self.outbox.clear();
@@ -153,13 +146,10 @@ impl ClientHandshake {
         match &self.progress {
             Progress::Failed(error) => error.clone(),
             // EXPORT_NAME has no error reply: hanging up is how a server says no.
-            Progress::Pending if self.state == State::ExportNameReply => Error::Refused {
-                reply: 0,
-                message: String::new(),
-            },
-            _ => Error::Unavailable {
-                what: "it closed the connection during the handshake",
-            },
+            Progress::Pending if self.state == State::ExportNameReply => {
+                Error::Refused { reply: 0, message: String::new() }
+            }
+            _ => Error::Unavailable { what: "it closed the connection during the handshake" },
         }
     }
 
@@ -175,20 +165,16 @@ impl ClientHandshake {
     fn greeted(&mut self) -> Result<(), Error> {
         let bytes = self.gather.bytes();
         if be_u64(bytes, 0) != INIT_MAGIC {
-            return Err(protocol(
-                "the first bytes are not NBDMAGIC: this is no NBD server",
-            ));
+            return Err(protocol("the first bytes are not NBDMAGIC: this is no NBD server"));
         }
         if be_u64(bytes, 8) != OPTION_MAGIC {
-            return Err(protocol(
-                "it speaks the old style, which knows no export names",
-            ));
+            return Err(protocol("it speaks the old style, which knows no export names"));
         }
         let offered = be_u16(bytes, 16);
         self.no_zeroes = offered & FLAG_NO_ZEROES != 0;
         let fixed = offered & FLAG_FIXED_NEWSTYLE != 0;
-        let flags = (if fixed { FLAG_C_FIXED_NEWSTYLE } else { 0 })
-            | (if self.no_zeroes { FLAG_C_NO_ZEROES } else { 0 });
+        let flags =
+            (if fixed { FLAG_C_FIXED_NEWSTYLE } else { 0 }) | (if self.no_zeroes { FLAG_C_NO_ZEROES } else { 0 });
         self.outbox.extend_from_slice(&flags.to_be_bytes());
         match (fixed, self.want_structured) {
             (false, _) => self.ask_export_name(),
@@ -215,15 +201,13 @@ impl ClientHandshake {
         push_option(&mut self.outbox, opt::EXPORT_NAME, self.name.as_bytes());
         self.option = opt::EXPORT_NAME;
         self.state = State::ExportNameReply;
-        self.gather
-            .expect(EXPORT_NAME_REPLY_BYTES + if self.no_zeroes { 0 } else { ZEROES_BYTES });
+        self.gather.expect(EXPORT_NAME_REPLY_BYTES + if self.no_zeroes { 0 } else { ZEROES_BYTES });
     }
 
     fn reply_announced(&mut self) -> Result<(), Error> {
         let mut raw = [0; REPLY_HEADER_BYTES];
         raw.copy_from_slice(self.gather.bytes());
-        let header =
-            ReplyHeader::decode(&raw).ok_or(protocol("an option reply has a wrong magic"))?;
+        let header = ReplyHeader::decode(&raw).ok_or(protocol("an option reply has a wrong magic"))?;
         if header.option != self.option {
             return Err(protocol("an option reply answers another option"));
         }
@@ -251,9 +235,8 @@ impl ClientHandshake {
             }
             (opt::GO, rep::INFO) => self.informed(),
             (opt::GO, rep::ACK) => {
-                let (size_bytes, flags) = self.export.ok_or(protocol(
-                    "it acknowledged GO without telling the export's size",
-                ))?;
+                let (size_bytes, flags) =
+                    self.export.ok_or(protocol("it acknowledged GO without telling the export's size"))?;
                 self.agree(size_bytes, flags)
             }
             (opt::GO, rep::ERR_UNSUP) => {
@@ -261,16 +244,12 @@ impl ClientHandshake {
                 Ok(())
             }
             (opt::GO, reply) if header.is_error() => Err(self.refused(reply)),
-            _ => Err(protocol(
-                "an option reply of a type that does not belong to the option",
-            )),
+            _ => Err(protocol("an option reply of a type that does not belong to the option")),
         }
     }
 
     fn informed(&mut self) -> Result<(), Error> {
-        match Info::decode(self.gather.bytes())
-            .ok_or(protocol("an information reply is malformed"))?
-        {
+        match Info::decode(self.gather.bytes()).ok_or(protocol("an information reply is malformed"))? {
             Info::Export { size_bytes, flags } => self.export = Some((size_bytes, flags)),
             Info::Blocks(blocks) if blocks.is_sound() => self.blocks = blocks,
             Info::Blocks(_) => return Err(protocol("its block sizes contradict each other")),
@@ -291,12 +270,7 @@ impl ClientHandshake {
         if !flags.has(TransmissionFlags::HAS_FLAGS) {
             return Err(protocol("the export's flags lack HAS_FLAGS"));
         }
-        let terms = Terms {
-            size_bytes,
-            flags,
-            blocks: self.blocks,
-            structured: self.structured,
-        };
+        let terms = Terms { size_bytes, flags, blocks: self.blocks, structured: self.structured };
         self.progress = Progress::Ready(terms);
         Ok(())
     }
@@ -304,16 +278,10 @@ impl ClientHandshake {
     fn refused(&mut self, reply: u32) -> Error {
         push_option(&mut self.outbox, opt::ABORT, &[]);
         if reply == rep::ERR_SHUTDOWN {
-            return Error::Unavailable {
-                what: "it is shutting down",
-            };
+            return Error::Unavailable { what: "it is shutting down" };
         }
         let text = String::from_utf8_lossy(self.gather.bytes());
-        let message = text
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(MESSAGE_CHARS_MAX)
-            .collect();
+        let message = text.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX).collect();
         Error::Refused { reply, message }
     }
 }
@@ -329,16 +297,10 @@ mod tests {
     use alloc::vec;
 
     const FIXED: u16 = FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES;
-    const FLAGS: TransmissionFlags =
-        TransmissionFlags::HAS_FLAGS.with(TransmissionFlags::SEND_FLUSH);
+    const FLAGS: TransmissionFlags = TransmissionFlags::HAS_FLAGS.with(TransmissionFlags::SEND_FLUSH);
 
     fn greeting(flags: u16) -> Vec<u8> {
-        [
-            &INIT_MAGIC.to_be_bytes()[..],
-            &OPTION_MAGIC.to_be_bytes(),
-            &flags.to_be_bytes(),
-        ]
-        .concat()
+        [&INIT_MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &flags.to_be_bytes()].concat()
     }
 
     fn reply(option: u32, reply: u32, data: &[u8]) -> Vec<u8> {
@@ -354,10 +316,7 @@ mod tests {
     }
 
     fn export_info() -> Vec<u8> {
-        info_reply(Info::Export {
-            size_bytes: 1 << 30,
-            flags: FLAGS,
-        })
+        info_reply(Info::Export { size_bytes: 1 << 30, flags: FLAGS })
     }
 
     /// Feeds everything, a byte at a time, and takes all output.
@@ -380,15 +339,8 @@ mod tests {
         let (_, output) = run(&mut handshake, &greeting(FIXED));
         assert_eq!(output, b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0");
         let (_, output) = run(&mut handshake, &reply(opt::STRUCTURED_REPLY, rep::ACK, b""));
-        assert_eq!(
-            output,
-            b"IHAVEOPT\0\0\0\x07\0\0\0\x0b\0\0\0\x03vol\0\x01\0\x03"
-        );
-        let blocks = BlockSizes {
-            min_bytes: 1,
-            preferred_bytes: 4096,
-            max_bytes: 32 << 20,
-        };
+        assert_eq!(output, b"IHAVEOPT\0\0\0\x07\0\0\0\x0b\0\0\0\x03vol\0\x01\0\x03");
+        let blocks = BlockSizes { min_bytes: 1, preferred_bytes: 4096, max_bytes: 32 << 20 };
         let input = [
             export_info(),
             info_reply(Info::Blocks(blocks)),
@@ -396,12 +348,7 @@ mod tests {
             reply(opt::GO, rep::ACK, b""),
         ];
         let (progress, output) = run(&mut handshake, &input.concat());
-        let terms = Terms {
-            size_bytes: 1 << 30,
-            flags: FLAGS,
-            blocks,
-            structured: true,
-        };
+        let terms = Terms { size_bytes: 1 << 30, flags: FLAGS, blocks, structured: true };
         assert_eq!(progress, Progress::Ready(terms));
         assert!(output.is_empty());
     }
@@ -409,22 +356,10 @@ mod tests {
     #[test]
     fn bytes_after_the_end_are_left_to_the_caller() {
         let mut handshake = ClientHandshake::new("", false).unwrap();
-        let input = [
-            greeting(FIXED),
-            export_info(),
-            reply(opt::GO, rep::ACK, b""),
-            vec![1, 2, 3],
-        ]
-        .concat();
+        let input = [greeting(FIXED), export_info(), reply(opt::GO, rep::ACK, b""), vec![1, 2, 3]].concat();
         let (consumed, progress) = handshake.feed(&input);
         assert_eq!(consumed, input.len() - 3);
-        assert!(matches!(
-            progress,
-            Progress::Ready(Terms {
-                structured: false,
-                ..
-            })
-        ));
+        assert!(matches!(progress, Progress::Ready(Terms { structured: false, .. })));
         assert_eq!(handshake.feed(&input[consumed..]).0, 0);
     }
 
@@ -432,28 +367,15 @@ mod tests {
     fn a_server_without_go_is_asked_by_export_name() {
         for (flags, zeroes) in [(FIXED, 0), (FLAG_FIXED_NEWSTYLE, ZEROES_BYTES)] {
             let mut handshake = ClientHandshake::new("vol", true).unwrap();
-            let refusals = [
-                reply(opt::STRUCTURED_REPLY, rep::ERR_UNSUP, b""),
-                reply(opt::GO, rep::ERR_UNSUP, b"what?"),
-            ];
-            let (_, output) = run(
-                &mut handshake,
-                &[greeting(flags), refusals.concat()].concat(),
-            );
+            let refusals =
+                [reply(opt::STRUCTURED_REPLY, rep::ERR_UNSUP, b""), reply(opt::GO, rep::ERR_UNSUP, b"what?")];
+            let (_, output) = run(&mut handshake, &[greeting(flags), refusals.concat()].concat());
             assert!(output.ends_with(b"IHAVEOPT\0\0\0\x01\0\0\0\x03vol"));
-            assert!(matches!(
-                handshake.closed(),
-                Error::Refused { reply: 0, .. }
-            ));
+            assert!(matches!(handshake.closed(), Error::Refused { reply: 0, .. }));
             let mut answer = [&4096u64.to_be_bytes()[..], &FLAGS.0.to_be_bytes()].concat();
             answer.resize(10 + zeroes, 0);
             let (progress, _) = run(&mut handshake, &answer);
-            let terms = Terms {
-                size_bytes: 4096,
-                flags: FLAGS,
-                blocks: BlockSizes::UNSTATED,
-                structured: false,
-            };
+            let terms = Terms { size_bytes: 4096, flags: FLAGS, blocks: BlockSizes::UNSTATED, structured: false };
             assert_eq!(progress, Progress::Ready(terms));
         }
     }
@@ -468,16 +390,9 @@ mod tests {
     #[test]
     fn a_refusal_carries_the_servers_words_and_is_followed_by_abort() {
         let mut handshake = ClientHandshake::new("vol", false).unwrap();
-        let input = [
-            greeting(FIXED),
-            reply(opt::GO, rep::ERR_UNKNOWN, b"no\n 'vol'"),
-        ]
-        .concat();
+        let input = [greeting(FIXED), reply(opt::GO, rep::ERR_UNKNOWN, b"no\n 'vol'")].concat();
         let (progress, output) = run(&mut handshake, &input);
-        let error = Error::Refused {
-            reply: rep::ERR_UNKNOWN,
-            message: "no 'vol'".to_string(),
-        };
+        let error = Error::Refused { reply: rep::ERR_UNKNOWN, message: "no 'vol'".to_string() };
         assert_eq!(progress, Progress::Failed(error));
         assert!(output.ends_with(b"IHAVEOPT\0\0\0\x02\0\0\0\0"));
     }
@@ -486,17 +401,10 @@ mod tests {
     fn a_server_that_shuts_down_is_worth_another_try() {
         for want_structured in [true, false] {
             let mut handshake = ClientHandshake::new("vol", want_structured).unwrap();
-            let option = if want_structured {
-                opt::STRUCTURED_REPLY
-            } else {
-                opt::GO
-            };
+            let option = if want_structured { opt::STRUCTURED_REPLY } else { opt::GO };
             let input = [greeting(FIXED), reply(option, rep::ERR_SHUTDOWN, b"")].concat();
             let (progress, _) = run(&mut handshake, &input);
-            assert!(matches!(
-                progress,
-                Progress::Failed(Error::Unavailable { .. })
-            ));
+            assert!(matches!(progress, Progress::Failed(Error::Unavailable { .. })));
         }
     }
 
@@ -505,22 +413,11 @@ mod tests {
         let go = |data: Vec<u8>| [greeting(FIXED), data].concat();
         let mut long = reply(opt::GO, rep::INFO, b"");
         long[16..20].copy_from_slice(&8193u32.to_be_bytes());
-        let unsound = BlockSizes {
-            min_bytes: 3,
-            preferred_bytes: 4096,
-            max_bytes: 9,
-        };
-        let endless: Vec<u8> = (0..=REPLIES_MAX)
-            .flat_map(|_| info_reply(Info::Other(9)))
-            .collect();
+        let unsound = BlockSizes { min_bytes: 3, preferred_bytes: 4096, max_bytes: 9 };
+        let endless: Vec<u8> = (0..=REPLIES_MAX).flat_map(|_| info_reply(Info::Other(9))).collect();
         for input in [
             b"HTTP/1.1 400 Bad Request".to_vec(),
-            [
-                &INIT_MAGIC.to_be_bytes()[..],
-                &0x0042_0281_8612_53u64.to_be_bytes(),
-                &[0, 0],
-            ]
-            .concat(),
+            [&INIT_MAGIC.to_be_bytes()[..], &0x0042_0281_8612_53u64.to_be_bytes(), &[0, 0]].concat(),
             go(reply(opt::LIST, rep::ACK, b"")),
             go(reply(opt::GO, rep::ACK, b"")),
             go(reply(opt::GO, rep::SERVER, b"")),
@@ -529,33 +426,20 @@ mod tests {
             go(long),
             go(endless),
             go([
-                info_reply(Info::Export {
-                    size_bytes: 1,
-                    flags: TransmissionFlags::NONE,
-                }),
+                info_reply(Info::Export { size_bytes: 1, flags: TransmissionFlags::NONE }),
                 reply(opt::GO, rep::ACK, b""),
             ]
             .concat()),
         ] {
             let mut handshake = ClientHandshake::new("vol", false).unwrap();
             let (_, progress) = handshake.feed(&input);
-            assert!(
-                matches!(progress, Progress::Failed(Error::Protocol { .. })),
-                "{progress:?}"
-            );
+            assert!(matches!(progress, Progress::Failed(Error::Protocol { .. })), "{progress:?}");
         }
     }
 
     #[test]
     fn a_name_beyond_the_protocols_limit_is_refused_before_connecting() {
         let long = core::iter::repeat_n('a', 4097).collect::<String>();
-        assert!(matches!(
-            ClientHandshake::new(&long, true),
-            Err(Error::Limit {
-                actual: 4097,
-                limit: 4096,
-                ..
-            })
-        ));
+        assert!(matches!(ClientHandshake::new(&long, true), Err(Error::Limit { actual: 4097, limit: 4096, .. })));
     }
 }

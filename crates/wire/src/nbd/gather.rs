@@ -11,10 +11,7 @@ pub(crate) struct Gather {
 
 impl Gather {
     pub(crate) fn expecting(need: usize) -> Self {
-        Self {
-            bytes: Vec::new(),
-            need,
-        }
+        Self { bytes: Vec::new(), need }
     }
 
     /// Drops what was collected and waits for `need` bytes.

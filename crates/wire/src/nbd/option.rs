@@ -11,9 +11,7 @@ use alloc::vec::Vec;
 use core::str;
 
 use super::BlockSizes;
-use super::constants::{
-    OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, TransmissionFlags, info, rep,
-};
+use super::constants::{OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, TransmissionFlags, info, rep};
 use crate::bytes::{be_u16, be_u32, be_u64};
 
 /// Bytes before an option's data.
@@ -33,10 +31,7 @@ pub struct OptionHeader {
 impl OptionHeader {
     /// Decodes an option's head; `None` when the magic is wrong.
     pub fn decode(bytes: &[u8; OPTION_HEADER_BYTES]) -> Option<Self> {
-        (be_u64(bytes, 0) == OPTION_MAGIC).then(|| Self {
-            option: be_u32(bytes, 8),
-            length: be_u32(bytes, 12),
-        })
+        (be_u64(bytes, 0) == OPTION_MAGIC).then(|| Self { option: be_u32(bytes, 8), length: be_u32(bytes, 12) })
     }
 }
 
@@ -103,9 +98,7 @@ impl<'a> InfoRequest<'a> {
 
     /// True when information `kind` ([`info`]) was asked for.
     pub fn asks(&self, kind: u16) -> bool {
-        self.requests
-            .chunks_exact(2)
-            .any(|pair| be_u16(pair, 0) == kind)
+        self.requests.chunks_exact(2).any(|pair| be_u16(pair, 0) == kind)
     }
 
     /// Appends the data of INFO or GO.
@@ -155,10 +148,9 @@ impl<'a> Info<'a> {
         let kind = be_u16(data.get(..2)?, 0);
         let body = &data[2..];
         Some(match kind {
-            info::EXPORT if body.len() == 10 => Info::Export {
-                size_bytes: be_u64(body, 0),
-                flags: TransmissionFlags(be_u16(body, 8)),
-            },
+            info::EXPORT if body.len() == 10 => {
+                Info::Export { size_bytes: be_u64(body, 0), flags: TransmissionFlags(be_u16(body, 8)) }
+            }
             info::BLOCK_SIZE if body.len() == 12 => Info::Blocks(BlockSizes {
                 min_bytes: be_u32(body, 0),
                 preferred_bytes: be_u32(body, 4),
@@ -211,20 +203,11 @@ mod tests {
         push_option(&mut out, 7, b"ab");
         assert_eq!(out, *b"IHAVEOPT\0\0\0\x07\0\0\0\x02ab");
         let header = OptionHeader::decode(out[..16].try_into().unwrap());
-        assert_eq!(
-            header,
-            Some(OptionHeader {
-                option: 7,
-                length: 2
-            })
-        );
+        assert_eq!(header, Some(OptionHeader { option: 7, length: 2 }));
 
         let mut out = Vec::new();
         push_reply(&mut out, 7, rep::ERR_UNKNOWN, b"");
-        assert_eq!(
-            out,
-            *b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\x80\0\0\x06\0\0\0\0"
-        );
+        assert_eq!(out, *b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\x80\0\0\x06\0\0\0\0");
         let header = ReplyHeader::decode(out[..20].try_into().unwrap()).unwrap();
         assert!(header.is_error());
     }
@@ -241,11 +224,7 @@ mod tests {
         InfoRequest::encode(&mut data, "vol", &[info::BLOCK_SIZE, info::NAME]);
         let request = InfoRequest::decode(&data).unwrap();
         assert_eq!(request.name, "vol");
-        assert!(
-            request.asks(info::NAME)
-                && request.asks(info::BLOCK_SIZE)
-                && !request.asks(info::DESCRIPTION)
-        );
+        assert!(request.asks(info::NAME) && request.asks(info::BLOCK_SIZE) && !request.asks(info::DESCRIPTION));
         for cut in 0..data.len() {
             assert_eq!(InfoRequest::decode(&data[..cut]), None, "cut at {cut}");
         }

@@ -14,9 +14,7 @@
 
 use core::str;
 
-use super::constants::{
-    Errno, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC, chunk,
-};
+use super::constants::{Errno, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC, chunk};
 use crate::Error;
 use crate::bytes::{be_u16, be_u32, be_u64, put_be_u16, put_be_u32, put_be_u64};
 
@@ -62,10 +60,7 @@ pub fn done(cookie: u64) -> [u8; CHUNK_BYTES] {
 /// # Panics
 /// When `data_bytes` is 0 or does not fit the length field: requests are far shorter.
 pub fn data(cookie: u64, offset: u64, data_bytes: u32, done: bool) -> [u8; DATA_HEAD_BYTES] {
-    assert!(
-        data_bytes > 0 && data_bytes <= u32::MAX - 8,
-        "a chunk of {data_bytes} bytes"
-    );
+    assert!(data_bytes > 0 && data_bytes <= u32::MAX - 8, "a chunk of {data_bytes} bytes");
     let mut bytes = [0; DATA_HEAD_BYTES];
     put_chunk(&mut bytes, done, chunk::OFFSET_DATA, cookie, data_bytes + 8);
     put_be_u64(&mut bytes, CHUNK_BYTES, offset);
@@ -100,24 +95,14 @@ impl ErrorChunk {
 }
 
 /// An error with words for a person, cut at [`MESSAGE_BYTES_MAX`] bytes; with `offset`, where it happened.
-pub fn error(
-    cookie: u64,
-    errno: Errno,
-    message: &str,
-    offset: Option<u64>,
-    done: bool,
-) -> ErrorChunk {
+pub fn error(cookie: u64, errno: Errno, message: &str, offset: Option<u64>, done: bool) -> ErrorChunk {
     let mut cut = message.len().min(MESSAGE_BYTES_MAX);
     while !message.is_char_boundary(cut) {
         cut -= 1;
     }
     let message = &message.as_bytes()[..cut];
     let payload_bytes = 6 + message.len() + if offset.is_some() { 8 } else { 0 };
-    let kind = if offset.is_some() {
-        chunk::ERROR_OFFSET
-    } else {
-        chunk::ERROR
-    };
+    let kind = if offset.is_some() { chunk::ERROR_OFFSET } else { chunk::ERROR };
     let mut bytes = [0; CHUNK_BYTES + 6 + MESSAGE_BYTES_MAX + 8];
     put_chunk(&mut bytes, done, kind, cookie, payload_bytes as u32);
     put_be_u32(&mut bytes, CHUNK_BYTES, errno.to_wire());
@@ -127,10 +112,7 @@ pub fn error(
     if let Some(offset) = offset {
         put_be_u64(&mut bytes, end, offset);
     }
-    ErrorChunk {
-        bytes,
-        length: CHUNK_BYTES + payload_bytes,
-    }
+    ErrorChunk { bytes, length: CHUNK_BYTES + payload_bytes }
 }
 
 /// One head received by a client.
@@ -204,10 +186,7 @@ pub fn decode(bytes: &[u8]) -> Decoded<'_> {
     match be_u32(bytes, 0) {
         SIMPLE_REPLY_MAGIC if bytes.len() < SIMPLE_BYTES => Decoded::Need(SIMPLE_BYTES),
         SIMPLE_REPLY_MAGIC => {
-            let head = Head::Simple {
-                cookie: be_u64(bytes, 8),
-                error: Errno::from_wire(be_u32(bytes, 4)),
-            };
+            let head = Head::Simple { cookie: be_u64(bytes, 8), error: Errno::from_wire(be_u32(bytes, 4)) };
             Decoded::Head(head, SIMPLE_BYTES)
         }
         STRUCTURED_REPLY_MAGIC if bytes.len() < CHUNK_BYTES => Decoded::Need(CHUNK_BYTES),
@@ -247,20 +226,12 @@ fn decode_chunk(bytes: &[u8]) -> Decoded<'_> {
     };
     let head = match kind {
         chunk::NONE => Head::Done { cookie },
-        chunk::OFFSET_DATA => Head::Data {
-            cookie,
-            done,
-            offset: be_u64(fields, 0),
-            data_bytes: (payload_bytes - 8) as u32,
-        },
+        chunk::OFFSET_DATA => {
+            Head::Data { cookie, done, offset: be_u64(fields, 0), data_bytes: (payload_bytes - 8) as u32 }
+        }
         chunk::OFFSET_HOLE => match be_u32(fields, 8) {
             0 => return broken("an empty hole"),
-            hole_bytes => Head::Hole {
-                cookie,
-                done,
-                offset: be_u64(fields, 0),
-                hole_bytes,
-            },
+            hole_bytes => Head::Hole { cookie, done, offset: be_u64(fields, 0), hole_bytes },
         },
         _ => match decode_failure(kind, cookie, done, fields) {
             Ok(head) => head,
@@ -270,16 +241,9 @@ fn decode_chunk(bytes: &[u8]) -> Decoded<'_> {
     Decoded::Head(head, end)
 }
 
-fn decode_failure(
-    kind: u16,
-    cookie: u64,
-    done: bool,
-    fields: &[u8],
-) -> Result<Head<'_>, &'static str> {
+fn decode_failure(kind: u16, cookie: u64, done: bool, fields: &[u8]) -> Result<Head<'_>, &'static str> {
     let message_end = 6 + usize::from(be_u16(fields, 4));
-    let message = fields
-        .get(6..message_end)
-        .ok_or("an error chunk whose message does not fit")?;
+    let message = fields.get(6..message_end).ok_or("an error chunk whose message does not fit")?;
     let errno = Errno::from_wire(be_u32(fields, 0)).ok_or("an error chunk that says success")?;
     let offset = match (kind, fields.get(message_end..message_end + 8)) {
         (chunk::ERROR_OFFSET, None) => return Err("an error chunk without its offset"),
@@ -288,13 +252,7 @@ fn decode_failure(
         _ => None,
     };
     let message = str::from_utf8(message).unwrap_or("");
-    Ok(Head::Failed {
-        cookie,
-        done,
-        errno,
-        offset,
-        message,
-    })
+    Ok(Head::Failed { cookie, done, errno, offset, message })
 }
 
 #[cfg(test)]
@@ -310,49 +268,24 @@ mod tests {
     fn replies_have_their_published_bytes() {
         let tail = b"\x01\x02\x03\x04\x05\x06\x07\x08";
         let join = |parts: &[&[u8]]| parts.concat();
-        assert_eq!(
-            simple(COOKIE, None).to_vec(),
-            join(&[b"\x67\x44\x66\x98\0\0\0\0", tail])
-        );
-        assert_eq!(
-            simple(COOKIE, Some(Errno::Io)).to_vec(),
-            join(&[b"\x67\x44\x66\x98\0\0\0\x05", tail])
-        );
-        assert_eq!(
-            done(COOKIE).to_vec(),
-            join(&[b"\x66\x8e\x33\xef\0\x01\0\0", tail, b"\0\0\0\0"])
-        );
+        assert_eq!(simple(COOKIE, None).to_vec(), join(&[b"\x67\x44\x66\x98\0\0\0\0", tail]));
+        assert_eq!(simple(COOKIE, Some(Errno::Io)).to_vec(), join(&[b"\x67\x44\x66\x98\0\0\0\x05", tail]));
+        assert_eq!(done(COOKIE).to_vec(), join(&[b"\x66\x8e\x33\xef\0\x01\0\0", tail, b"\0\0\0\0"]));
         assert_eq!(
             data(COOKIE, 0x1000, 512, true).to_vec(),
-            join(&[
-                b"\x66\x8e\x33\xef\0\x01\0\x01",
-                tail,
-                b"\0\0\x02\x08\0\0\0\0\0\0\x10\0"
-            ])
+            join(&[b"\x66\x8e\x33\xef\0\x01\0\x01", tail, b"\0\0\x02\x08\0\0\0\0\0\0\x10\0"])
         );
         assert_eq!(
             hole(COOKIE, 0x1000, 512, false).to_vec(),
-            join(&[
-                b"\x66\x8e\x33\xef\0\0\0\x02",
-                tail,
-                b"\0\0\0\x0c\0\0\0\0\0\0\x10\0\0\0\x02\0"
-            ])
+            join(&[b"\x66\x8e\x33\xef\0\0\0\x02", tail, b"\0\0\0\x0c\0\0\0\0\0\0\x10\0\0\0\x02\0"])
         );
         assert_eq!(
             error(COOKIE, Errno::Io, "no", None, true).as_bytes(),
-            join(&[
-                b"\x66\x8e\x33\xef\0\x01\x80\x01",
-                tail,
-                b"\0\0\0\x08\0\0\0\x05\0\x02no"
-            ])
+            join(&[b"\x66\x8e\x33\xef\0\x01\x80\x01", tail, b"\0\0\0\x08\0\0\0\x05\0\x02no"])
         );
         assert_eq!(
             error(COOKIE, Errno::Io, "no", Some(0x1000), false).as_bytes(),
-            join(&[
-                b"\x66\x8e\x33\xef\0\0\x80\x02",
-                tail,
-                b"\0\0\0\x10\0\0\0\x05\0\x02no\0\0\0\0\0\0\x10\0"
-            ])
+            join(&[b"\x66\x8e\x33\xef\0\0\x80\x02", tail, b"\0\0\0\x10\0\0\0\x05\0\x02no\0\0\0\0\0\0\x10\0"])
         );
     }
 
@@ -380,10 +313,7 @@ mod tests {
             (chunk::ERROR, u32::MAX),
         ] {
             put_chunk(&mut chunk, false, kind, 1, payload_bytes);
-            assert!(
-                matches!(decode(&chunk[..CHUNK_BYTES]), Decoded::Broken(_)),
-                "type {kind}, {payload_bytes} bytes"
-            );
+            assert!(matches!(decode(&chunk[..CHUNK_BYTES]), Decoded::Broken(_)), "type {kind}, {payload_bytes} bytes");
         }
         assert!(matches!(decode(&[0; 4]), Decoded::Broken(_)));
     }
@@ -393,41 +323,22 @@ mod tests {
         let good = error(1, Errno::Io, "no", Some(7), true);
         let mut bytes = good.as_bytes().to_vec();
         put_be_u16(&mut bytes, CHUNK_BYTES + 4, 3);
-        assert!(
-            matches!(decode(&bytes), Decoded::Broken(_)),
-            "the message eats a byte of the offset"
-        );
+        assert!(matches!(decode(&bytes), Decoded::Broken(_)), "the message eats a byte of the offset");
         let mut bytes = good.as_bytes().to_vec();
         put_be_u32(&mut bytes, CHUNK_BYTES, 0);
-        assert!(
-            matches!(decode(&bytes), Decoded::Broken(_)),
-            "an error that says success"
-        );
+        assert!(matches!(decode(&bytes), Decoded::Broken(_)), "an error that says success");
     }
 
     #[test]
     fn an_unknown_error_chunk_is_an_error_nevertheless() {
-        let mut bytes = error(1, Errno::NoSpace, "no", None, true)
-            .as_bytes()
-            .to_vec();
+        let mut bytes = error(1, Errno::NoSpace, "no", None, true).as_bytes().to_vec();
         put_be_u16(&mut bytes, 6, chunk::ERROR_BIT | 99);
-        let head = Head::Failed {
-            cookie: 1,
-            done: true,
-            errno: Errno::NoSpace,
-            offset: None,
-            message: "no",
-        };
+        let head = Head::Failed { cookie: 1, done: true, errno: Errno::NoSpace, offset: None, message: "no" };
         assert_eq!(decode(&bytes), Decoded::Head(head, bytes.len()));
     }
 
     fn any_errno() -> impl Strategy<Value = Errno> {
-        prop_oneof![
-            Just(Errno::Io),
-            Just(Errno::NoSpace),
-            Just(Errno::Shutdown),
-            Just(Errno::Invalid)
-        ]
+        prop_oneof![Just(Errno::Io), Just(Errno::NoSpace), Just(Errno::Shutdown), Just(Errno::Invalid)]
     }
 
     proptest! {

@@ -111,36 +111,18 @@ const fn rule(command: Command) -> Option<Rule> {
     let (offered_by, flags, writes, past_end, carries_data) = match command {
         Command::Read => (T::NONE, CommandFlags::DF, false, Errno::Invalid, true),
         Command::Write => (T::NONE, CommandFlags::NONE, true, Errno::NoSpace, true),
-        Command::Trim => (
-            T::SEND_TRIM,
-            CommandFlags::NONE,
-            true,
-            Errno::Invalid,
-            false,
-        ),
+        Command::Trim => (T::SEND_TRIM, CommandFlags::NONE, true, Errno::Invalid, false),
         Command::WriteZeroes => {
             let flags = CommandFlags::NO_HOLE.with(CommandFlags::FAST_ZERO);
             (T::SEND_WRITE_ZEROES, flags, true, Errno::NoSpace, false)
         }
-        Command::Cache => (
-            T::SEND_CACHE,
-            CommandFlags::NONE,
-            false,
-            Errno::Invalid,
-            false,
-        ),
+        Command::Cache => (T::SEND_CACHE, CommandFlags::NONE, false, Errno::Invalid, false),
         // No metadata context is ever agreed, so block status is never legal.
         Command::BlockStatus | Command::Unknown(_) | Command::Flush | Command::Disconnect => {
             return None;
         }
     };
-    Some(Rule {
-        offered_by,
-        flags,
-        writes,
-        past_end,
-        carries_data,
-    })
+    Some(Rule { offered_by, flags, writes, past_end, carries_data })
 }
 
 impl Request {
@@ -169,11 +151,7 @@ impl Request {
 
     /// How many bytes of payload follow the request on the wire, accepted or not.
     pub fn payload_bytes(&self) -> u32 {
-        if self.command == Command::Write {
-            self.length
-        } else {
-            0
-        }
+        if self.command == Command::Write { self.length } else { 0 }
     }
 
     /// Checks the request against what was agreed.
@@ -188,21 +166,13 @@ impl Request {
     /// | ENOSPC | a write or write-zeroes past the end |
     /// | EOVERFLOW | an unfragmented read longer than the payload limit |
     pub fn check(&self, terms: &Terms) -> Result<(), Errno> {
-        let fua = if terms.flags.has(TransmissionFlags::SEND_FUA) {
-            CommandFlags::FUA
-        } else {
-            CommandFlags::NONE
-        };
+        let fua = if terms.flags.has(TransmissionFlags::SEND_FUA) { CommandFlags::FUA } else { CommandFlags::NONE };
         match self.command {
             Command::Disconnect => return Ok(()),
             Command::Flush => {
                 let plain = self.offset == 0 && self.length == 0 && fua.has(self.flags);
                 let offered = terms.flags.has(TransmissionFlags::SEND_FLUSH);
-                return if plain && offered {
-                    Ok(())
-                } else {
-                    Err(Errno::Invalid)
-                };
+                return if plain && offered { Ok(()) } else { Err(Errno::Invalid) };
             }
             _ => {}
         }
@@ -223,11 +193,7 @@ impl Request {
             allowed = allowed.without(CommandFlags::FAST_ZERO);
         }
         let offered = terms.flags.has(rule.offered_by);
-        if offered && allowed.has(self.flags) {
-            Ok(())
-        } else {
-            Err(Errno::Invalid)
-        }
+        if offered && allowed.has(self.flags) { Ok(()) } else { Err(Errno::Invalid) }
     }
 
     fn check_range(&self, rule: &Rule, terms: &Terms) -> Result<(), Errno> {
@@ -236,16 +202,10 @@ impl Request {
         }
         if rule.carries_data && self.length > terms.blocks.max_bytes {
             let unfragmented = self.flags.has(CommandFlags::DF);
-            return Err(if unfragmented {
-                Errno::Overflow
-            } else {
-                Errno::Invalid
-            });
+            return Err(if unfragmented { Errno::Overflow } else { Errno::Invalid });
         }
         let min_bytes = terms.blocks.min_bytes;
-        if !self.offset.is_multiple_of(u64::from(min_bytes))
-            || !self.length.is_multiple_of(min_bytes)
-        {
+        if !self.offset.is_multiple_of(u64::from(min_bytes)) || !self.length.is_multiple_of(min_bytes) {
             return Err(Errno::Invalid);
         }
         match self.offset.checked_add(u64::from(self.length)) {
@@ -261,30 +221,15 @@ mod tests {
     use crate::nbd::BlockSizes;
     use proptest::prelude::*;
 
-    const BLOCKS: BlockSizes = BlockSizes {
-        min_bytes: 512,
-        preferred_bytes: 65_536,
-        max_bytes: 1 << 20,
-    };
+    const BLOCKS: BlockSizes = BlockSizes { min_bytes: 512, preferred_bytes: 65_536, max_bytes: 1 << 20 };
     const ALL: TransmissionFlags = TransmissionFlags::KNOWN.without(TransmissionFlags::READ_ONLY);
 
     fn terms(flags: TransmissionFlags) -> Terms {
-        Terms {
-            size_bytes: 10 << 20,
-            flags,
-            blocks: BLOCKS,
-            structured: true,
-        }
+        Terms { size_bytes: 10 << 20, flags, blocks: BLOCKS, structured: true }
     }
 
     fn request(command: Command, flags: CommandFlags, offset: u64, length: u32) -> Request {
-        Request {
-            flags,
-            command,
-            cookie: 9,
-            offset,
-            length,
-        }
+        Request { flags, command, cookie: 9, offset, length }
     }
 
     #[test]
@@ -354,61 +299,29 @@ mod tests {
             let request = request(command, CommandFlags::NONE, 10 << 20, 512);
             assert_eq!(request.check(&terms), Err(Errno::Permission));
         }
-        assert_eq!(
-            request(Command::Read, CommandFlags::NONE, 0, 512).check(&terms),
-            Ok(())
-        );
+        assert_eq!(request(Command::Read, CommandFlags::NONE, 0, 512).check(&terms), Ok(()));
     }
 
     #[test]
     fn what_was_not_offered_is_invalid() {
-        let terms = Terms {
-            structured: false,
-            ..terms(TransmissionFlags::HAS_FLAGS)
-        };
-        for command in [
-            Command::Trim,
-            Command::WriteZeroes,
-            Command::Cache,
-            Command::Flush,
-        ] {
+        let terms = Terms { structured: false, ..terms(TransmissionFlags::HAS_FLAGS) };
+        for command in [Command::Trim, Command::WriteZeroes, Command::Cache, Command::Flush] {
             let length = if command == Command::Flush { 0 } else { 512 };
-            assert_eq!(
-                request(command, CommandFlags::NONE, 0, length).check(&terms),
-                Err(Errno::Invalid)
-            );
+            assert_eq!(request(command, CommandFlags::NONE, 0, length).check(&terms), Err(Errno::Invalid));
         }
         for flags in [CommandFlags::FUA, CommandFlags::DF] {
-            assert_eq!(
-                request(Command::Read, flags, 0, 512).check(&terms),
-                Err(Errno::Invalid)
-            );
+            assert_eq!(request(Command::Read, flags, 0, 512).check(&terms), Err(Errno::Invalid));
         }
         // DF needs structured replies even when the flag is there.
-        let terms = Terms {
-            flags: ALL,
-            ..terms
-        };
-        assert_eq!(
-            request(Command::Read, CommandFlags::DF, 0, 512).check(&terms),
-            Err(Errno::Invalid)
-        );
+        let terms = Terms { flags: ALL, ..terms };
+        assert_eq!(request(Command::Read, CommandFlags::DF, 0, 512).check(&terms), Err(Errno::Invalid));
     }
 
     #[test]
     fn only_a_write_has_a_payload() {
-        assert_eq!(
-            request(Command::Write, CommandFlags::NONE, 0, 512).payload_bytes(),
-            512
-        );
-        assert_eq!(
-            request(Command::Read, CommandFlags::NONE, 0, 512).payload_bytes(),
-            0
-        );
-        assert_eq!(
-            request(Command::Unknown(77), CommandFlags::NONE, 0, 512).payload_bytes(),
-            0
-        );
+        assert_eq!(request(Command::Write, CommandFlags::NONE, 0, 512).payload_bytes(), 512);
+        assert_eq!(request(Command::Read, CommandFlags::NONE, 0, 512).payload_bytes(), 0);
+        assert_eq!(request(Command::Unknown(77), CommandFlags::NONE, 0, 512).payload_bytes(), 0);
     }
 
     proptest! {

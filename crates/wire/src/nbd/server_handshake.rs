@@ -33,13 +33,11 @@ use alloc::vec::Vec;
 use core::str;
 
 use super::constants::{
-    FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, INIT_MAGIC,
-    OPTION_MAGIC, STRING_BYTES_MAX, TransmissionFlags, info, opt, rep,
+    FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, INIT_MAGIC, OPTION_MAGIC,
+    STRING_BYTES_MAX, TransmissionFlags, info, opt, rep,
 };
 use super::gather::Gather;
-use super::option::{
-    Info, InfoRequest, OPTION_HEADER_BYTES, OptionHeader, push_reply, take_string,
-};
+use super::option::{Info, InfoRequest, OPTION_HEADER_BYTES, OptionHeader, push_reply, take_string};
 use super::{BlockSizes, Terms};
 use crate::bytes::be_u32;
 
@@ -166,11 +164,7 @@ impl ServerHandshake {
                     if *left > 0 {
                         break;
                     }
-                    self.answer(
-                        header.option,
-                        rep::ERR_TOO_BIG,
-                        b"the option's data are too long",
-                    );
+                    self.answer(header.option, rep::ERR_TOO_BIG, b"the option's data are too long");
                     self.next_option();
                 }
                 _ => {
@@ -182,11 +176,7 @@ impl ServerHandshake {
                 }
             }
         }
-        let outcome = if let State::Ended(outcome) = self.state {
-            Some(outcome)
-        } else {
-            None
-        };
+        let outcome = if let State::Ended(outcome) = self.state { Some(outcome) } else { None };
         (consumed, outcome)
     }
 
@@ -200,10 +190,7 @@ impl ServerHandshake {
     /// # Panics
     /// When more was sent than there was.
     pub fn sent(&mut self, bytes: usize) {
-        assert!(
-            bytes <= self.output().len(),
-            "more bytes sent than there were"
-        );
+        assert!(bytes <= self.output().len(), "more bytes sent than there were");
         self.sent += bytes;
         if self.sent == self.outbox.len() {
             self.outbox.clear();
@@ -237,9 +224,7 @@ impl ServerHandshake {
     fn greeted(&mut self) {
         let flags = be_u32(self.gather.bytes(), 0);
         if flags & !(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES) != 0 {
-            return self.close(Closed::Protocol(
-                "it set client flags that were not offered",
-            ));
+            return self.close(Closed::Protocol("it set client flags that were not offered"));
         }
         self.no_zeroes = flags & FLAG_C_NO_ZEROES != 0;
         self.next_option();
@@ -262,9 +247,7 @@ impl ServerHandshake {
         } else if length <= OPTION_SKIP_BYTES_MAX && header.option != opt::EXPORT_NAME {
             self.state = State::Skip(header, length);
         } else {
-            self.close(Closed::Protocol(
-                "an option's data are longer than any option needs",
-            ));
+            self.close(Closed::Protocol("an option's data are longer than any option needs"));
         }
     }
 
@@ -289,9 +272,7 @@ impl ServerHandshake {
                 self.answer(option, rep::ACK, &[]);
             }
             opt::INFO | opt::GO => self.info(option, data, exports),
-            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => {
-                self.meta_context(option, data, exports)
-            }
+            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => self.meta_context(option, data, exports),
             _ => self.answer(option, rep::ERR_UNSUP, b"unknown option"),
         }
     }
@@ -301,24 +282,16 @@ impl ServerHandshake {
         if !self.structured {
             flags = flags.without(TransmissionFlags::SEND_DF);
         }
-        Terms {
-            size_bytes: export.size_bytes,
-            flags,
-            blocks: export.blocks,
-            structured: self.structured,
-        }
+        Terms { size_bytes: export.size_bytes, flags, blocks: export.blocks, structured: self.structured }
     }
 
     fn export_name(&mut self, data: &[u8], exports: &[ExportInfo]) {
-        let found = str::from_utf8(data)
-            .ok()
-            .and_then(|name| find(exports, name));
+        let found = str::from_utf8(data).ok().and_then(|name| find(exports, name));
         let Some(export) = found else {
             return self.close(Closed::UnknownExport);
         };
         let terms = self.terms(&exports[export]);
-        self.outbox
-            .extend_from_slice(&terms.size_bytes.to_be_bytes());
+        self.outbox.extend_from_slice(&terms.size_bytes.to_be_bytes());
         self.outbox.extend_from_slice(&terms.flags.0.to_be_bytes());
         if !self.no_zeroes {
             self.outbox.extend_from_slice(&[0; ZEROES_BYTES]);
@@ -330,11 +303,7 @@ impl ServerHandshake {
         let mut data = Vec::new();
         for export in exports {
             if self.outbox.len() > LIST_BYTES_MAX {
-                return self.answer(
-                    opt::LIST,
-                    rep::ERR_TOO_BIG,
-                    b"the list of exports is too long",
-                );
+                return self.answer(opt::LIST, rep::ERR_TOO_BIG, b"the list of exports is too long");
             }
             assert_strings_fit(export);
             data.clear();
@@ -360,10 +329,7 @@ impl ServerHandshake {
             info.encode(&mut data);
             push_reply(&mut self.outbox, option, rep::INFO, &data);
         };
-        tell(Info::Export {
-            size_bytes: terms.size_bytes,
-            flags: terms.flags,
-        });
+        tell(Info::Export { size_bytes: terms.size_bytes, flags: terms.flags });
         // Told even to a client that did not ask: requests off these limits fail, so it had better know.
         tell(Info::Blocks(terms.blocks));
         if request.asks(info::NAME) {
@@ -374,10 +340,7 @@ impl ServerHandshake {
         }
         self.answer(option, rep::ACK, &[]);
         if option == opt::GO {
-            self.state = State::Ended(Outcome::Transmission {
-                export: place,
-                terms,
-            });
+            self.state = State::Ended(Outcome::Transmission { export: place, terms });
         }
     }
 
@@ -393,14 +356,8 @@ impl ServerHandshake {
 }
 
 fn assert_strings_fit(export: &ExportInfo) {
-    assert!(
-        export.name.len() <= STRING_BYTES_MAX,
-        "an export's name is too long for the protocol"
-    );
-    assert!(
-        export.description.len() <= STRING_BYTES_MAX,
-        "an export's description is too long for the protocol"
-    );
+    assert!(export.name.len() <= STRING_BYTES_MAX, "an export's name is too long for the protocol");
+    assert!(export.description.len() <= STRING_BYTES_MAX, "an export's description is too long for the protocol");
 }
 
 fn find(exports: &[ExportInfo], name: &str) -> Option<usize> {

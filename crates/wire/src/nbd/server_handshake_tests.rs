@@ -7,11 +7,7 @@ use alloc::string::ToString;
 use alloc::vec;
 use proptest::prelude::*;
 
-const BLOCKS: BlockSizes = BlockSizes {
-    min_bytes: 512,
-    preferred_bytes: 65_536,
-    max_bytes: 32 << 20,
-};
+const BLOCKS: BlockSizes = BlockSizes { min_bytes: 512, preferred_bytes: 65_536, max_bytes: 32 << 20 };
 
 fn export(name: &str) -> ExportInfo {
     ExportInfo {
@@ -50,22 +46,14 @@ fn meta(kind: u32, name: &str, queries: &[&str]) -> Vec<u8> {
 fn begun(client_flags: u32) -> ServerHandshake {
     let mut server = ServerHandshake::new();
     assert_eq!(server.output(), b"NBDMAGICIHAVEOPT\0\x03");
-    assert_eq!(
-        server.feed(&client_flags.to_be_bytes(), &[]),
-        (0, None),
-        "the greeting goes first"
-    );
+    assert_eq!(server.feed(&client_flags.to_be_bytes(), &[]), (0, None), "the greeting goes first");
     server.sent(18);
     assert_eq!(server.feed(&client_flags.to_be_bytes(), &[]), (4, None));
     server
 }
 
 /// Sends one option; returns the answer and the outcome.
-fn ask(
-    server: &mut ServerHandshake,
-    input: &[u8],
-    exports: &[ExportInfo],
-) -> (Vec<u8>, Option<Outcome>) {
+fn ask(server: &mut ServerHandshake, input: &[u8], exports: &[ExportInfo]) -> (Vec<u8>, Option<Outcome>) {
     let (consumed, outcome) = server.feed(input, exports);
     assert_eq!(consumed, input.len());
     let output = server.output().to_vec();
@@ -78,8 +66,7 @@ fn ask(
 fn reply_types(mut answer: &[u8]) -> Vec<u32> {
     let mut types = Vec::new();
     while !answer.is_empty() {
-        let header =
-            super::super::option::ReplyHeader::decode(answer[..20].try_into().unwrap()).unwrap();
+        let header = super::super::option::ReplyHeader::decode(answer[..20].try_into().unwrap()).unwrap();
         types.push(header.reply);
         answer = &answer[20 + header.length as usize..];
     }
@@ -92,16 +79,9 @@ fn go_tells_size_and_block_sizes_and_ends_in_transmission() {
     let exports = [export("a"), export("vol")];
     let (answer, outcome) = ask(&mut server, &go(opt::GO, "vol", &[]), &exports);
     assert_eq!(reply_types(&answer), [rep::INFO, rep::INFO, rep::ACK]);
-    let golden =
-        b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\x40\0\0\0\0\x05";
-    assert_eq!(
-        answer[..32],
-        golden[..],
-        "HAS_FLAGS added, SEND_DF left out"
-    );
-    let Some(Outcome::Transmission { export: 1, terms }) = outcome else {
-        panic!("{outcome:?}")
-    };
+    let golden = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\x40\0\0\0\0\x05";
+    assert_eq!(answer[..32], golden[..], "HAS_FLAGS added, SEND_DF left out");
+    let Some(Outcome::Transmission { export: 1, terms }) = outcome else { panic!("{outcome:?}") };
     assert!(!terms.structured && !terms.flags.has(TransmissionFlags::SEND_DF));
 }
 
@@ -111,32 +91,19 @@ fn info_answers_like_go_and_goes_on() {
     let exports = [export("vol")];
     let asked = [info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
     let (answer, outcome) = ask(&mut server, &go(opt::INFO, "vol", &asked), &exports);
-    assert_eq!(
-        reply_types(&answer),
-        [rep::INFO, rep::INFO, rep::INFO, rep::INFO, rep::ACK]
-    );
+    assert_eq!(reply_types(&answer), [rep::INFO, rep::INFO, rep::INFO, rep::INFO, rep::ACK]);
     assert_eq!(outcome, None);
     let (answer, outcome) = ask(&mut server, &go(opt::GO, "other", &[]), &exports);
-    assert_eq!(
-        (reply_types(&answer), outcome),
-        (vec![rep::ERR_UNKNOWN], None)
-    );
+    assert_eq!((reply_types(&answer), outcome), (vec![rep::ERR_UNKNOWN], None));
 }
 
 #[test]
 fn export_name_sends_zeroes_unless_agreed_otherwise() {
     for (flags, length) in [(3, 10), (1, 134), (0, 134)] {
         let mut server = begun(flags);
-        let (answer, outcome) = ask(
-            &mut server,
-            &option(opt::EXPORT_NAME, b"vol"),
-            &[export("vol")],
-        );
+        let (answer, outcome) = ask(&mut server, &option(opt::EXPORT_NAME, b"vol"), &[export("vol")]);
         assert_eq!(answer.len(), length);
-        assert!(matches!(
-            outcome,
-            Some(Outcome::Transmission { export: 0, .. })
-        ));
+        assert!(matches!(outcome, Some(Outcome::Transmission { export: 0, .. })));
     }
 }
 
@@ -144,11 +111,7 @@ fn export_name_sends_zeroes_unless_agreed_otherwise() {
 fn export_name_of_nothing_closes() {
     for name in [&b"other"[..], b"\xff", b""] {
         let mut server = begun(3);
-        let (answer, outcome) = ask(
-            &mut server,
-            &option(opt::EXPORT_NAME, name),
-            &[export("a"), export("b")],
-        );
+        let (answer, outcome) = ask(&mut server, &option(opt::EXPORT_NAME, name), &[export("a"), export("b")]);
         assert!(answer.is_empty());
         assert_eq!(outcome, Some(Outcome::Closed(Closed::UnknownExport)));
     }
@@ -157,36 +120,19 @@ fn export_name_of_nothing_closes() {
 #[test]
 fn the_empty_name_means_the_only_export() {
     let (_, outcome) = ask(&mut begun(3), &go(opt::GO, "", &[]), &[export("vol")]);
-    assert!(matches!(
-        outcome,
-        Some(Outcome::Transmission { export: 0, .. })
-    ));
-    let (_, outcome) = ask(
-        &mut begun(3),
-        &go(opt::GO, "", &[]),
-        &[export("a"), export("")],
-    );
-    assert!(
-        matches!(outcome, Some(Outcome::Transmission { export: 1, .. })),
-        "unless one bears that name"
-    );
+    assert!(matches!(outcome, Some(Outcome::Transmission { export: 0, .. })));
+    let (_, outcome) = ask(&mut begun(3), &go(opt::GO, "", &[]), &[export("a"), export("")]);
+    assert!(matches!(outcome, Some(Outcome::Transmission { export: 1, .. })), "unless one bears that name");
 }
 
 #[test]
 fn list_names_every_export() {
-    let (answer, _) = ask(
-        &mut begun(3),
-        &option(opt::LIST, b""),
-        &[export("a"), export("bc")],
-    );
+    let (answer, _) = ask(&mut begun(3), &option(opt::LIST, b""), &[export("a"), export("bc")]);
     assert_eq!(reply_types(&answer), [rep::SERVER, rep::SERVER, rep::ACK]);
     assert_eq!(answer[20..25], *b"\0\0\0\x01a");
     let many: Vec<ExportInfo> = (0..100).map(|_| export(&"x".repeat(4096))).collect();
     let (answer, outcome) = ask(&mut begun(3), &option(opt::LIST, b""), &many);
-    assert_eq!(
-        (reply_types(&answer).pop(), outcome),
-        (Some(rep::ERR_TOO_BIG), None)
-    );
+    assert_eq!((reply_types(&answer).pop(), outcome), (Some(rep::ERR_TOO_BIG), None));
 }
 
 #[test]
@@ -201,30 +147,15 @@ fn each_option_has_its_answer() {
         (option(4, b"x"), rep::ERR_UNSUP),
         (option(0, b""), rep::ERR_UNSUP),
         (option(opt::GO, b"x"), rep::ERR_INVALID),
-        (
-            meta(opt::SET_META_CONTEXT, "vol", &["base:allocation"]),
-            rep::ERR_INVALID,
-        ),
+        (meta(opt::SET_META_CONTEXT, "vol", &["base:allocation"]), rep::ERR_INVALID),
         (option(opt::STRUCTURED_REPLY, b""), rep::ACK),
-        (
-            meta(opt::SET_META_CONTEXT, "vol", &["base:allocation", "qemu:x"]),
-            rep::ACK,
-        ),
+        (meta(opt::SET_META_CONTEXT, "vol", &["base:allocation", "qemu:x"]), rep::ACK),
         (meta(opt::LIST_META_CONTEXT, "vol", &[]), rep::ACK),
         (meta(opt::LIST_META_CONTEXT, "other", &[]), rep::ERR_UNKNOWN),
-        (
-            option(opt::SET_META_CONTEXT, b"\0\0\0\x01v\xff\xff\xff\xff"),
-            rep::ERR_INVALID,
-        ),
+        (option(opt::SET_META_CONTEXT, b"\0\0\0\x01v\xff\xff\xff\xff"), rep::ERR_INVALID),
         (option(opt::SET_META_CONTEXT, &[0; 9]), rep::ERR_INVALID),
-        (
-            option(99, &[0; OPTION_DATA_BYTES_MAX + 1]),
-            rep::ERR_TOO_BIG,
-        ),
-        (
-            option(opt::LIST, &[0; OPTION_SKIP_BYTES_MAX]),
-            rep::ERR_TOO_BIG,
-        ),
+        (option(99, &[0; OPTION_DATA_BYTES_MAX + 1]), rep::ERR_TOO_BIG),
+        (option(opt::LIST, &[0; OPTION_SKIP_BYTES_MAX]), rep::ERR_TOO_BIG),
     ] {
         // One that negotiates nothing, one after structured replies: the answers of the table hold in order.
         let mut server = begun(3);
@@ -232,49 +163,27 @@ fn each_option_has_its_answer() {
             ask(&mut server, &option(opt::STRUCTURED_REPLY, b""), &exports);
         }
         let (answer, outcome) = ask(&mut server, &input, &exports);
-        assert_eq!(
-            (reply_types(&answer), outcome),
-            (vec![expected], None),
-            "{:?}",
-            &input[..16]
-        );
+        assert_eq!((reply_types(&answer), outcome), (vec![expected], None), "{:?}", &input[..16]);
         let (answer, _) = ask(&mut server, &option(opt::ABORT, b"any"), &exports);
-        assert_eq!(
-            reply_types(&answer),
-            [rep::ACK],
-            "still in step after {:?}",
-            &input[..16]
-        );
+        assert_eq!(reply_types(&answer), [rep::ACK], "still in step after {:?}", &input[..16]);
     }
 }
 
 #[test]
 fn breaches_close() {
     for (bytes, why) in [
-        (
-            option(opt::LIST, &[0; OPTION_SKIP_BYTES_MAX + 1])[..16].to_vec(),
-            "too long",
-        ),
-        (
-            option(opt::EXPORT_NAME, &[0; OPTION_DATA_BYTES_MAX + 1])[..16].to_vec(),
-            "too long for a name",
-        ),
+        (option(opt::LIST, &[0; OPTION_SKIP_BYTES_MAX + 1])[..16].to_vec(), "too long"),
+        (option(opt::EXPORT_NAME, &[0; OPTION_DATA_BYTES_MAX + 1])[..16].to_vec(), "too long for a name"),
         (vec![0; 16], "wrong magic"),
     ] {
         let (_, outcome) = ask(&mut begun(3), &bytes, &[]);
-        assert!(
-            matches!(outcome, Some(Outcome::Closed(Closed::Protocol(_)))),
-            "{why}"
-        );
+        assert!(matches!(outcome, Some(Outcome::Closed(Closed::Protocol(_)))), "{why}");
     }
     let mut server = ServerHandshake::new();
     server.sent(18);
     let (consumed, outcome) = server.feed(&4u32.to_be_bytes(), &[]);
     assert_eq!(consumed, 4);
-    assert!(
-        matches!(outcome, Some(Outcome::Closed(Closed::Protocol(_)))),
-        "unknown client flag"
-    );
+    assert!(matches!(outcome, Some(Outcome::Closed(Closed::Protocol(_)))), "unknown client flag");
 }
 
 #[test]
@@ -291,28 +200,15 @@ fn options_are_counted() {
 #[test]
 fn a_pipelining_client_waits_for_its_answers() {
     let mut server = begun(3);
-    let input = [
-        option(99, b"abc"),
-        go(opt::GO, "vol", &[]),
-        vec![0x25, 0x60],
-    ]
-    .concat();
+    let input = [option(99, b"abc"), go(opt::GO, "vol", &[]), vec![0x25, 0x60]].concat();
     let exports = [export("vol")];
     let (first, outcome) = server.feed(&input, &exports);
     assert_eq!((first, outcome), (19, None));
-    assert_eq!(
-        server.feed(&input[first..], &exports),
-        (0, None),
-        "the answer goes first"
-    );
+    assert_eq!(server.feed(&input[first..], &exports), (0, None), "the answer goes first");
     server.sent(server.output().len());
     let (second, outcome) = server.feed(&input[first..], &exports);
     assert!(matches!(outcome, Some(Outcome::Transmission { .. })));
-    assert_eq!(
-        first + second,
-        input.len() - 2,
-        "the request's bytes are left"
-    );
+    assert_eq!(first + second, input.len() - 2, "the request's bytes are left");
 }
 
 proptest! {
