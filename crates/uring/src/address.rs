@@ -5,9 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::net::sockopt::set_tcp_nodelay;
-use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::error::{Error, ErrorKind};
 
@@ -22,30 +20,18 @@ impl Address {
     /// TCP over IPv4 or IPv6.
     #[must_use]
     pub fn tcp(to: SocketAddr) -> Address {
-        let family = if to.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
-        Address {
-            address: to.into(),
-            family,
-        }
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        Address { address: to.into(), family }
     }
 
     /// A unix socket. Errors: `Unusable` if the path is too long for one (108 bytes).
     pub fn unix(path: &Path) -> Result<Address, Error> {
         let address = SocketAddrUnix::new(path).map_err(|errno| {
             let path = path.display();
-            let message = format!(
-                "{path} is no name for a unix socket ({errno}): use a path of less than 108 bytes"
-            );
+            let message = format!("{path} is no name for a unix socket ({errno}): use a path of less than 108 bytes");
             Error::new(ErrorKind::Unusable, Some(errno), message)
         })?;
-        Ok(Address {
-            address: address.into(),
-            family: AddressFamily::UNIX,
-        })
+        Ok(Address { address: address.into(), family: AddressFamily::UNIX })
     }
 
     pub(crate) fn socket_address(&self) -> SocketAddrAny {
@@ -58,8 +44,7 @@ impl Address {
 pub fn stream_socket(to: &Address) -> Result<OwnedFd, Error> {
     let new = socket_with(to.family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let socket = new.map_err(|errno| {
-        let message =
-            format!("no socket to be had ({errno}): raise the limit on open files (ulimit -n)");
+        let message = format!("no socket to be had ({errno}): raise the limit on open files (ulimit -n)");
         Error::new(ErrorKind::Limit, Some(errno), message)
     })?;
     if to.family != AddressFamily::UNIX {

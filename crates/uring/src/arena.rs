@@ -97,10 +97,7 @@ impl Heads {
     }
 }
 
-const NO_HOLDS: Heads = Heads {
-    reads: NONE,
-    writes: NONE,
-};
+const NO_HOLDS: Heads = Heads { reads: NONE, writes: NONE };
 
 /// Equal frames in one mapping, addressed by index. See the module's table for what may overlap.
 ///
@@ -122,17 +119,16 @@ impl Arena {
     /// Errors: [`ErrorKind::Limit`] if the kernel refuses that much address space.
     pub fn new(frames: u32, frame_bytes: u32) -> Result<Self, Error> {
         assert!(frames > 0 && frame_bytes > 0, "an arena without memory");
-        assert!(
-            frame_bytes.is_multiple_of(FRAME_ALIGN_BYTES),
-            "a frame of {frame_bytes} bytes is not aligned"
-        );
+        assert!(frame_bytes.is_multiple_of(FRAME_ALIGN_BYTES), "a frame of {frame_bytes} bytes is not aligned");
         let bytes = frames as usize * frame_bytes as usize;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new private mapping at an address of the kernel's choice; it aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
         let base = base.map_err(|errno| {
-            let message = format!("no memory for a buffer of {bytes} bytes ({errno}): ask for less memory, or raise the limit (ulimit -v)");
+            let message = format!(
+                "no memory for a buffer of {bytes} bytes ({errno}): ask for less memory, or raise the limit (ulimit -v)"
+            );
             Error::new(ErrorKind::Limit, Some(errno), message)
         })?;
         // SAFETY: the range is the mapping just made. Advice changes no contents; its failure
@@ -207,13 +203,7 @@ impl Arena {
     }
 
     /// Calls `f` with `len` bytes of the frame from byte `at` on, to change them.
-    pub fn with_bytes_mut<R>(
-        &self,
-        frame: u32,
-        at: u32,
-        len: u32,
-        f: impl FnOnce(&mut [u8]) -> R,
-    ) -> R {
+    pub fn with_bytes_mut<R>(&self, frame: u32, at: u32, len: u32, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let borrow = Borrow::new(self, frame, at, len, Access::Write);
         // SAFETY: the borrow checked that nobody uses the range, and its hold keeps it so until it
         // is dropped, after `f`.
@@ -229,20 +219,9 @@ impl Arena {
         self.checked_span(frame, at, len, access);
         let mut node = NONE;
         self.each_part(frame, at, len, |frame, at, end| {
-            node = self.link(Node {
-                frame,
-                at,
-                end,
-                access,
-                previous: NONE,
-                next: NONE,
-                before: node,
-            });
+            node = self.link(Node { frame, at, end, access, previous: NONE, next: NONE, before: node });
         });
-        Hold {
-            arena: self.id,
-            node,
-        }
+        Hold { arena: self.id, node }
     }
 
     /// Ends a hold.
@@ -311,11 +290,7 @@ impl Arena {
     pub(crate) fn checked(&self, frame: u32, at: u32, len: usize, access: Access) -> NonNull<u8> {
         let end = at as usize + len;
         assert!(frame < self.frames, "frame {frame} of {}", self.frames);
-        assert!(
-            end <= self.frame_bytes as usize,
-            "bytes {at}..{end} of a frame of {}",
-            self.frame_bytes
-        );
+        assert!(end <= self.frame_bytes as usize, "bytes {at}..{end} of a frame of {}", self.frame_bytes);
         self.check(frame, at, end as u32, access);
         NonNull::new(self.pointer(frame, at)).expect("inside a mapping")
     }
@@ -334,17 +309,9 @@ impl Arena {
 
     /// Where the range begins, after checking that it lies in the arena and that no frame it spans
     /// has a conflicting hold.
-    pub(crate) fn checked_span(
-        &self,
-        frame: u32,
-        at: u32,
-        len: u32,
-        access: Access,
-    ) -> NonNull<u8> {
+    pub(crate) fn checked_span(&self, frame: u32, at: u32, len: u32, access: Access) -> NonNull<u8> {
         let start = self.span(frame, at, len);
-        self.each_part(frame, at, len, |frame, at, end| {
-            self.check(frame, at, end, access)
-        });
+        self.each_part(frame, at, len, |frame, at, end| self.check(frame, at, end, access));
         start
     }
 
@@ -366,16 +333,9 @@ impl Arena {
 
     /// Where the range begins, after checking that it lies in the arena. It may span frames.
     pub(crate) fn span(&self, frame: u32, at: u32, len: u32) -> NonNull<u8> {
-        assert!(
-            frame < self.frames && at < self.frame_bytes,
-            "byte {at} of frame {frame}"
-        );
+        assert!(frame < self.frames && at < self.frame_bytes, "byte {at} of frame {frame}");
         let room = (self.frames - frame) as usize * self.frame_bytes as usize;
-        assert!(
-            at as usize + len as usize <= room,
-            "{len} bytes from frame {frame} of {}",
-            self.frames
-        );
+        assert!(at as usize + len as usize <= room, "{len} bytes from frame {frame} of {}", self.frames);
         NonNull::new(self.pointer(frame, at)).expect("inside a mapping")
     }
 
@@ -430,10 +390,7 @@ struct Borrow<'a> {
 
 impl<'a> Borrow<'a> {
     fn new(arena: &'a Arena, frame: u32, at: u32, len: u32, access: Access) -> Self {
-        Borrow {
-            arena,
-            hold: Some(arena.hold(frame, at, len, access)),
-        }
+        Borrow { arena, hold: Some(arena.hold(frame, at, len, access)) }
     }
 }
 

@@ -31,11 +31,7 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, errno: Option<Errno>, message: impl Into<String>) -> Self {
-        Error {
-            kind,
-            errno,
-            message: message.into(),
-        }
+        Error { kind, errno, message: message.into() }
     }
 
     /// What the caller should do.

@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags, fallocate, fsync,
-    ftruncate, ioctl_blksszget, makedev, open, seek, statx,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags, fallocate, fsync, ftruncate,
+    ioctl_blksszget, makedev, open, seek, statx,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -115,23 +115,13 @@ impl DiskFile {
             Err(errno) => return Err(cannot_open(path, errno)),
         };
         let (fd, direct) = open_direct_or_not(path, options, device)?;
-        let facts =
-            find_facts(&fd, options, direct).map_err(|errno| io_error(path, "examined", errno))?;
+        let facts = find_facts(&fd, options, direct).map_err(|errno| io_error(path, "examined", errno))?;
         if options.exclusive {
             let stat = statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
             let stat = stat.map_err(|errno| io_error(path, "examined", errno))?;
-            lock::lock_file(
-                &fd,
-                path,
-                (stat.stx_dev_major, stat.stx_dev_minor),
-                stat.stx_ino,
-            )?;
+            lock::lock_file(&fd, path, (stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)?;
         }
-        Ok(DiskFile {
-            fd,
-            facts,
-            path: path.to_owned(),
-        })
+        Ok(DiskFile { fd, facts, path: path.to_owned() })
     }
 
     /// What it can do.
@@ -178,11 +168,7 @@ impl DiskFile {
         while done < bytes.len() {
             match pread(&self.fd, &mut bytes[done..], at + done as u64) {
                 Ok(0) => {
-                    let message = format!(
-                        "{} ends before byte {}",
-                        self.path.display(),
-                        at + bytes.len() as u64
-                    );
+                    let message = format!("{} ends before byte {}", self.path.display(), at + bytes.len() as u64);
                     return Err(Error::new(ErrorKind::Io, None, message));
                 }
                 Ok(read) => done += read,
@@ -225,12 +211,7 @@ fn open_direct_or_not(
     options: OpenOptions,
     device: Option<(u32, u32)>,
 ) -> Result<(OwnedFd, Direct), Error> {
-    let mut flags = OFlags::CLOEXEC
-        | if options.write {
-            OFlags::RDWR
-        } else {
-            OFlags::RDONLY
-        };
+    let mut flags = OFlags::CLOEXEC | if options.write { OFlags::RDWR } else { OFlags::RDONLY };
     if options.create {
         flags |= OFlags::CREATE;
     }
@@ -253,19 +234,10 @@ fn open_direct_or_not(
 }
 
 fn find_facts(fd: &OwnedFd, options: OpenOptions, direct: Direct) -> Result<FileFacts, Errno> {
-    let stat = statx(
-        fd,
-        c"",
-        AtFlags::EMPTY_PATH,
-        StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN,
-    )?;
+    let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN)?;
     let size_bytes = seek(fd, SeekFrom::End(0))?;
     let aligned = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && stat.stx_dio_offset_align > 0;
-    let memory_align_bytes = if aligned {
-        stat.stx_dio_mem_align.max(1)
-    } else {
-        ALIGN_BYTES_UNKNOWN
-    };
+    let memory_align_bytes = if aligned { stat.stx_dio_mem_align.max(1) } else { ALIGN_BYTES_UNKNOWN };
     if FileType::from_raw_mode(stat.stx_mode.into()) == FileType::BlockDevice {
         let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
         return Ok(FileFacts {
@@ -292,10 +264,7 @@ fn find_facts(fd: &OwnedFd, options: OpenOptions, direct: Direct) -> Result<File
         direct,
         punch: options.write && can_punch(fd, size_bytes),
         mtime_ns: stat.stx_mtime.tv_sec * 1_000_000_000 + i64::from(stat.stx_mtime.tv_nsec),
-        identity: (
-            makedev(stat.stx_dev_major, stat.stx_dev_minor),
-            stat.stx_ino,
-        ),
+        identity: (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
     })
 }
 
@@ -311,11 +280,7 @@ fn device_zeroes_quickly((major, minor): (u32, u32)) -> bool {
     let places = ["queue", "../queue"].into_iter();
     let mut settings = places.filter_map(|queue| {
         let path = format!("/sys/dev/block/{major}:{minor}/{queue}/write_zeroes_max_bytes");
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
+        std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
     });
     settings.next().is_some_and(|bytes_max| bytes_max > 0)
 }
@@ -332,15 +297,8 @@ fn allocate(fd: &OwnedFd, size_bytes: u64) -> Result<(), Errno> {
 }
 
 fn wrong_kind(path: &Path, kind: FileType) -> Error {
-    let what = if kind == FileType::Directory {
-        "a directory"
-    } else {
-        "a special file"
-    };
-    let message = format!(
-        "{} is {what}: name a regular file or a block device",
-        path.display()
-    );
+    let what = if kind == FileType::Directory { "a directory" } else { "a special file" };
+    let message = format!("{} is {what}: name a regular file or a block device", path.display());
     Error::new(ErrorKind::Unusable, None, message)
 }
 
@@ -357,9 +315,6 @@ fn cannot_open(path: &Path, errno: Errno) -> Error {
 }
 
 fn io_error(path: &Path, done: &str, errno: Errno) -> Error {
-    let message = format!(
-        "{} cannot be {done} ({errno}): see the system log",
-        path.display()
-    );
+    let message = format!("{} cannot be {done} ({errno}): see the system log", path.display());
     Error::new(ErrorKind::Io, Some(errno), message)
 }

@@ -35,8 +35,7 @@ pub use clock::monotonic_ns;
 pub use error::{Error, ErrorKind};
 pub use file::{Direct, DiskFile, FileFacts, FileKind, OpenOptions, Space};
 pub use ring::{
-    ArenaId, Buf, Completion, Fd, Full, HEADER_BYTES_MAX, Limits, Op, PIECES_MAX, Piece, Ready,
-    Ring, SpaceChange,
+    ArenaId, Buf, Completion, Fd, Full, HEADER_BYTES_MAX, Limits, Op, PIECES_MAX, Piece, Ready, Ring, SpaceChange,
 };
 /// The kernel's error numbers, as they come with a [`Completion`].
 pub use rustix::io::Errno;

@@ -26,6 +26,7 @@ mod op;
 mod prepare;
 mod setup;
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -40,9 +41,7 @@ use arenas::Arenas;
 use fds::FdTable;
 use flight::{CANCELLATION, Flight, Kind, Operation};
 use message::Pool;
-pub use op::{
-    ArenaId, Buf, Completion, Fd, Full, HEADER_BYTES_MAX, Op, PIECES_MAX, Piece, Ready, SpaceChange,
-};
+pub use op::{ArenaId, Buf, Completion, Fd, Full, HEADER_BYTES_MAX, Op, PIECES_MAX, Piece, Ready, SpaceChange};
 use prepare::Parts;
 use setup::errno_of;
 
@@ -67,8 +66,9 @@ pub struct Ring {
     parts: Parts,
     flight: Flight,
     wakers: Vec<(Wake, u64)>,
-    /// Entries that the ring itself wants submitted: cancellations and waker reads.
-    backlog: Vec<squeue::Entry>,
+    /// Entries that the ring itself wants submitted, in order: a cancellation must come after what
+    /// it cancels.
+    backlog: VecDeque<squeue::Entry>,
     iovecs: Vec<libc::iovec>,
     /// The ring is being dropped: wakers are not armed again.
     ending: bool,
@@ -79,30 +79,25 @@ impl Ring {
     ///
     /// Errors: `Unavailable` names what refuses io_uring; `Limit`.
     pub fn new(limits: Limits) -> Result<Ring, Error> {
-        assert!(
-            (1..=OPS_MAX).contains(&limits.ops_max),
-            "{} operations in flight",
-            limits.ops_max
-        );
+        assert!((1..=OPS_MAX).contains(&limits.ops_max), "{} operations in flight", limits.ops_max);
         assert!(limits.fds_max > 0, "a ring without descriptors");
-        let io = setup::build(limits.ops_max)?;
+        let io = setup::build(limits.ops_max, &setup::TIERS)?;
+        Ok(Ring::over(io, limits))
+    }
+
+    fn over(io: IoUring, limits: Limits) -> Ring {
         let fixed_files = io.submitter().register_files_sparse(limits.fds_max).is_ok();
         let arenas = Arenas::new(&io);
         let fds = FdTable::new(limits.fds_max);
-        Ok(Ring {
+        Ring {
             io,
-            parts: Parts {
-                fds,
-                fixed_files,
-                arenas,
-                messages: Pool::new(),
-            },
+            parts: Parts { fds, fixed_files, arenas, messages: Pool::new() },
             flight: Flight::new(limits.ops_max),
             wakers: Vec::new(),
-            backlog: Vec::new(),
+            backlog: VecDeque::new(),
             iovecs: Vec::with_capacity(PIECES_MAX),
             ending: false,
-        })
+        }
     }
 
     /// Gives the ring a share of an arena, so that operations can name its frames. The ring keeps
@@ -137,11 +132,7 @@ impl Ring {
             set.map_err(|errno| refused_descriptor(Some(errno)))?;
         }
         let raw = fd.as_raw_fd();
-        let fd = self
-            .parts
-            .fds
-            .insert(fd)
-            .map_err(|_| refused_descriptor(None))?;
+        let fd = self.parts.fds.insert(fd).map_err(|_| refused_descriptor(None))?;
         if self.parts.fixed_files
             && let Err(error) = self.io.submitter().register_files_update(fd.index, &[raw])
         {
@@ -170,9 +161,7 @@ impl Ring {
     /// Ends a descriptor. Operations in flight on it are cancelled where the kernel can (sockets,
     /// not disks) and complete as usual; it is closed after the last of them.
     pub fn close(&mut self, fd: Fd) {
-        let cancel = self
-            .flight
-            .select(|operation| operation.fd == Some(fd.index));
+        let cancel = self.flight.select(|operation| operation.fd == Some(fd.index));
         self.backlog.extend(cancel.map(cancellation));
         if let Some(closed) = self.parts.fds.close(fd) {
             self.forget_file(fd.index);
@@ -197,10 +186,7 @@ impl Ring {
         }
         let (entry, operation) = self.parts.prepare(&self.io, token, op);
         let entry = entry.user_data(self.flight.add(operation));
-        assert!(
-            push(&mut self.io, &entry),
-            "the queue has room, as just seen"
-        );
+        assert!(push(&mut self.io, &entry), "the queue has room, as just seen");
         Ok(())
     }
 
@@ -208,10 +194,8 @@ impl Ring {
     /// or as usual if it was too late. Returns how many there are.
     pub fn cancel(&mut self, token: u64) -> u32 {
         let before = self.backlog.len();
-        let chosen =
-            |operation: &Operation| operation.token == token && operation.kind != Kind::Wake;
-        self.backlog
-            .extend(self.flight.select(chosen).map(cancellation));
+        let chosen = |operation: &Operation| operation.token == token && operation.kind != Kind::Wake;
+        self.backlog.extend(self.flight.select(chosen).map(cancellation));
         (self.backlog.len() - before) as u32
     }
 
@@ -226,25 +210,16 @@ impl Ring {
     /// Errors: as [`Ring::wait`].
     pub fn flush(&mut self) -> Result<(), Error> {
         self.feed_backlog()?;
-        if self.io.submission().is_empty() {
-            Ok(())
-        } else {
-            self.enter(0, None)
-        }
+        if self.io.submission().is_empty() { Ok(()) } else { self.enter(0, None) }
     }
 
     /// Starts everything queued, waits until `min` operations have completed or `until_ns`
     /// ([`crate::monotonic_ns`]) has come, and appends all completions to `completions`. `None`
     /// waits without a bound: only with a waker or a timeout in flight. With `min` 0 it never
-    /// blocks. A signal ends the wait early. One waker event counts as one completion.
+    /// blocks. It may return early, with fewer: after a signal, or when an [`Op::Timeout`] runs out.
     ///
     /// Errors: `Io`, when the kernel refuses to go on; the ring is then unusable.
-    pub fn wait(
-        &mut self,
-        min: u32,
-        until_ns: Option<u64>,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), Error> {
+    pub fn wait(&mut self, min: u32, until_ns: Option<u64>, completions: &mut Vec<Completion>) -> Result<(), Error> {
         self.feed_backlog()?;
         let ready = self.io.completion().len() as u32;
         // The kernel counts those that are ready, too.
@@ -265,22 +240,12 @@ impl Ring {
     /// Errors: `Limit`.
     pub fn waker(&mut self, token: u64) -> Result<Wake, Error> {
         if self.flight.is_full() {
-            return Err(Error::new(
-                ErrorKind::Limit,
-                None,
-                "no room for a waker: raise ops_max",
-            ));
+            return Err(Error::new(ErrorKind::Limit, None, "no room for a waker: raise ops_max"));
         }
         let wake = Wake::new().map_err(|errno| refused_descriptor(Some(errno)))?;
         let message = Some(self.parts.messages.take());
         let index = self.wakers.len();
-        let read = Operation {
-            token: index as u64,
-            kind: Kind::Wake,
-            fd: None,
-            hold: None,
-            message,
-        };
+        let read = Operation { token: index as u64, kind: Kind::Wake, fd: None, hold: None, message };
         let user_data = self.flight.add(read);
         self.wakers.push((wake.clone(), token));
         self.arm_waker(user_data);
@@ -290,14 +255,8 @@ impl Ring {
     /// Sends what the socket takes now, by a direct system call, leaving out the first `skip_bytes`
     /// of `pieces`. Returns the bytes sent, perhaps fewer than there are; `AGAIN` if none now.
     /// Do not mix with a send in flight on the same descriptor: their order would be undefined.
-    pub fn try_send(
-        &mut self,
-        fd: Fd,
-        pieces: &[Piece<'_>],
-        skip_bytes: u64,
-    ) -> Result<u64, Errno> {
-        self.parts
-            .try_send(fd, pieces, skip_bytes, &mut self.iovecs)
+    pub fn try_send(&mut self, fd: Fd, pieces: &[Piece<'_>], skip_bytes: u64) -> Result<u64, Errno> {
+        self.parts.try_send(fd, pieces, skip_bytes, &mut self.iovecs)
     }
 
     /// Receives what is there now, by a direct system call: 0 at the end of the connection, `AGAIN`
@@ -308,11 +267,11 @@ impl Ring {
 
     /// Moves the backlog into the submission queue, submitting when that is full.
     fn feed_backlog(&mut self) -> Result<(), Error> {
-        while let Some(entry) = self.backlog.pop() {
+        while let Some(entry) = self.backlog.pop_front() {
             if push(&mut self.io, &entry) {
                 continue;
             }
-            self.backlog.push(entry);
+            self.backlog.push_front(entry);
             self.enter(0, None)?;
             if self.io.submission().is_full() {
                 // The kernel takes nothing until completions are reaped; the next call goes on.
@@ -329,9 +288,7 @@ impl Ring {
         let mut want = want;
         if let Some(until_ns) = until_ns.filter(|_| want > 0) {
             let left_ns = until_ns.saturating_sub(monotonic_ns());
-            left = left
-                .sec(left_ns / 1_000_000_000)
-                .nsec((left_ns % 1_000_000_000) as u32);
+            left = left.sec(left_ns / 1_000_000_000).nsec((left_ns % 1_000_000_000) as u32);
             args = args.timespec(&left);
             if left_ns == 0 {
                 want = 0;
@@ -342,19 +299,13 @@ impl Ring {
         // SAFETY: the argument is of the type that EXT_ARG asks for and lives until the call
         // returns. The entries in the queue are valid: `prepare` made them, and what they point to
         // stays until their completion is reaped.
-        let entered = unsafe {
-            self.io
-                .submitter()
-                .enter(queued, want, flags.bits(), Some(&args))
-        };
+        let entered = unsafe { self.io.submitter().enter(queued, want, flags.bits(), Some(&args)) };
         match entered.map_err(|error| errno_of(&error)) {
             // Not now (out of resources, or completions must be reaped first): the entries stay
             // queued, and the next call goes on.
             Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
             Err(errno) => {
-                let message = format!(
-                    "the kernel refuses to run the io_uring ({errno}): restart the program"
-                );
+                let message = format!("the kernel refuses to run the io_uring ({errno}): restart the program");
                 Err(Error::new(ErrorKind::Io, Some(errno), message))
             }
         }
@@ -381,11 +332,7 @@ impl Ring {
             return self.woken(user_data, result, completions);
         }
         let operation = self.flight.remove(user_data);
-        let result = if result < 0 {
-            Err(Errno::from_raw_os_error(-result))
-        } else {
-            Ok(result as u32)
-        };
+        let result = if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
         let mut accepted = None;
         let result = match (operation.kind, result) {
             (Kind::Accept, Ok(fd)) => {
@@ -399,11 +346,7 @@ impl Ring {
         };
         let token = operation.token;
         self.release(operation);
-        completions.push(Completion {
-            token,
-            result,
-            accepted,
-        });
+        completions.push(Completion { token, result, accepted });
     }
 
     /// Gives back what a completed operation used.
@@ -433,18 +376,11 @@ impl Ring {
             return self.release(operation);
         }
         let again = [8, -Errno::INTR.raw_os_error(), -Errno::AGAIN.raw_os_error()];
-        assert!(
-            again.contains(&result),
-            "a waker's read ended with {result}"
-        );
+        assert!(again.contains(&result), "a waker's read ended with {result}");
         let index = self.flight.get(user_data).token as usize;
         let (wake, token) = &self.wakers[index];
         wake.seen();
-        completions.push(Completion {
-            token: *token,
-            result: Ok(0),
-            accepted: None,
-        });
+        completions.push(Completion { token: *token, result: Ok(0), accepted: None });
         self.arm_waker(user_data);
     }
 
@@ -453,21 +389,14 @@ impl Ring {
         let Operation { token, message, .. } = self.flight.get(user_data);
         let count = message::count(message.expect("a waker has a message"));
         let eventfd = types::Fd(self.wakers[*token as usize].0.eventfd().as_raw_fd());
-        self.backlog.push(
-            opcode::Read::new(eventfd, count, 8)
-                .build()
-                .user_data(user_data),
-        );
+        self.backlog.push_back(opcode::Read::new(eventfd, count, 8).build().user_data(user_data));
     }
 
     /// Takes a descriptor out of the kernel's table, which would keep the file open.
     fn forget_file(&mut self, index: u32) {
         if self.parts.fixed_files {
             let updated = self.io.submitter().register_files_update(index, &[-1]);
-            assert!(
-                updated.is_ok(),
-                "descriptor {index} cannot be unregistered: {updated:?}"
-            );
+            assert!(updated.is_ok(), "descriptor {index} cannot be unregistered: {updated:?}");
         }
     }
 
@@ -479,8 +408,7 @@ impl Ring {
         self.backlog.extend(everything.map(cancellation));
         let mut completions = Vec::new();
         while self.flight.len() > 0 {
-            if monotonic_ns() >= until_ns || self.wait(1, Some(until_ns), &mut completions).is_err()
-            {
+            if monotonic_ns() >= until_ns || self.wait(1, Some(until_ns), &mut completions).is_err() {
                 return false;
             }
             completions.clear();
@@ -521,9 +449,7 @@ fn push(io: &mut IoUring, entry: &squeue::Entry) -> bool {
 
 /// An entry that cancels the operation that carries `target`.
 fn cancellation(target: u64) -> squeue::Entry {
-    opcode::AsyncCancel::new(target)
-        .build()
-        .user_data(CANCELLATION)
+    opcode::AsyncCancel::new(target).build().user_data(CANCELLATION)
 }
 
 fn refused_descriptor(errno: Option<Errno>) -> Error {
@@ -531,8 +457,41 @@ fn refused_descriptor(errno: Option<Errno>) -> Error {
         Some(errno) => {
             format!("the kernel refuses one more descriptor ({errno}): raise the limit (ulimit -n)")
         }
-        None => "all descriptors of the ring are in use: allow fewer connections, or raise fds_max"
-            .to_owned(),
+        None => "all descriptors of the ring are in use: allow fewer connections, or raise fds_max".to_owned(),
     };
     Error::new(ErrorKind::Limit, errno, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn each_set_of_flags_that_the_kernel_takes_does_the_same() {
+        let limits = Limits { ops_max: 8, fds_max: 4 };
+        for tier in setup::TIERS {
+            let Ok(io) = setup::build(limits.ops_max, &[tier]) else { continue };
+            let mut ring = Ring::over(io, limits);
+            let arena = ring.add_arena(Rc::new(Arena::new(1, 4096).unwrap()));
+            let wake = ring.waker(1).unwrap();
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let fd = ring.register(ours.into()).unwrap();
+            let buf = Buf { arena, frame: 0, at: 0, len: 5 };
+            ring.submit(2, Op::Recv { fd, buf, all: true }).unwrap();
+            ring.flush().unwrap();
+            theirs.write_all(b"bytes").unwrap();
+            wake.wake();
+            let until_ns = Some(monotonic_ns() + 5_000_000_000);
+            let mut completions = Vec::new();
+            ring.wait(2, until_ns, &mut completions).unwrap();
+            let mut ended: Vec<_> =
+                completions.iter().map(|completion| (completion.token, completion.result)).collect();
+            ended.sort_by_key(|&(token, _)| token);
+            assert_eq!(ended, [(1, Ok(0)), (2, Ok(5))]);
+            ring.arena(arena).with_bytes(0, 0, 5, |bytes| assert_eq!(bytes, b"bytes"));
+        }
+    }
 }

@@ -26,12 +26,7 @@ pub struct Wake {
 impl Wake {
     pub(crate) fn new() -> Result<Wake, Errno> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Wake {
-            shared: Arc::new(Shared {
-                eventfd,
-                signalled: AtomicBool::new(false),
-            }),
-        })
+        Ok(Wake { shared: Arc::new(Shared { eventfd, signalled: AtomicBool::new(false) }) })
     }
 
     /// Makes the ring's [`crate::Ring::wait`] return, with a completion that carries the waker's

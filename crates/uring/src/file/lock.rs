@@ -45,12 +45,7 @@ fn persist<T>(
 }
 
 /// Locks a regular file. `device` and `inode` identify it.
-pub(super) fn lock_file(
-    file: &OwnedFd,
-    path: &Path,
-    device: (u32, u32),
-    inode: u64,
-) -> Result<(), Error> {
+pub(super) fn lock_file(file: &OwnedFd, path: &Path, device: (u32, u32), inode: u64) -> Result<(), Error> {
     let attempt = || flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
     let holder = || {
         let locks = read_to_string("/proc/locks").ok()?;
@@ -62,64 +57,46 @@ pub(super) fn lock_file(
             let message = format!("{} cannot be locked: {errno}", path.display());
             Err(Error::new(ErrorKind::Io, Some(errno), message))
         }
-        Err(Some(Holder { pid, name })) => Err(in_use(
-            path,
-            &format!("by process {pid} ({name}): stop it, or name another file"),
-        )),
-        Err(None) => Err(in_use(
-            path,
-            "by another program: stop it, or name another file",
-        )),
+        Err(Some(Holder { pid, name })) => {
+            Err(in_use(path, &format!("by process {pid} ({name}): stop it, or name another file")))
+        }
+        Err(None) => Err(in_use(path, "by another program: stop it, or name another file")),
     }
 }
 
 /// Opens a block device that nobody else may have open exclusively (a mounted file system, swap,
 /// another program that asks for it).
-pub(super) fn open_device(
-    path: &Path,
-    flags: OFlags,
-    device: (u32, u32),
-) -> Result<Result<OwnedFd, Errno>, Error> {
+pub(super) fn open_device(path: &Path, flags: OFlags, device: (u32, u32)) -> Result<Result<OwnedFd, Errno>, Error> {
     // A mounted device is not given up soon; another program's might be.
     if let Some(place) = mounted_at(device) {
-        return Err(in_use(
-            path,
-            &format!("as a file system mounted at {place}: unmount it, or name another device"),
-        ));
+        return Err(in_use(path, &format!("as a file system mounted at {place}: unmount it, or name another device")));
     }
     let attempt = || open(path, flags | OFlags::EXCL, Mode::empty());
     persist(Errno::BUSY, || None, attempt).map_err(|_| {
-        in_use(path, "(swap, RAID, LVM or another program): free it (lsblk and fuser name the user), or name another device")
+        in_use(
+            path,
+            "(swap, RAID, LVM or another program): free it (lsblk and fuser name the user), or name another device",
+        )
     })
 }
 
 fn in_use(path: &Path, by: &str) -> Error {
-    Error::new(
-        ErrorKind::InUse,
-        Some(Errno::BUSY),
-        format!("{} is in use {by}", path.display()),
-    )
+    Error::new(ErrorKind::InUse, Some(Errno::BUSY), format!("{} is in use {by}", path.display()))
 }
 
 /// The holder of the lock in the text of /proc/locks, whose lines are
 /// `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`: device in hexadecimal, inode in decimal.
 fn pid_of_lock(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
     let file = format!("{major:02x}:{minor:02x}:{inode}");
-    let line = locks
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut line =
-        line.filter(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()));
+    let line = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut line = line.filter(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()));
     line.next()?[4].parse().ok()
 }
 
 /// The process, if it is alive.
 fn living(pid: u32) -> Option<Holder> {
     let name = read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(Holder {
-        pid,
-        name: name.trim().to_owned(),
-    })
+    Some(Holder { pid, name: name.trim().to_owned() })
 }
 
 /// Where a block device is mounted, from /proc/self/mountinfo:
@@ -127,9 +104,7 @@ fn living(pid: u32) -> Option<Holder> {
 fn mounted_at((major, minor): (u32, u32)) -> Option<String> {
     let mounts = read_to_string("/proc/self/mountinfo").ok()?;
     let device = format!("{major}:{minor}");
-    let mut lines = mounts
-        .lines()
-        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let line = lines.find(|words| words.len() > 4 && words[2] == device)?;
     Some(line[4].to_owned())
 }
@@ -158,11 +133,7 @@ mod tests {
             || None,
             || {
                 tries += 1;
-                if tries < 3 {
-                    Err(Errno::BUSY)
-                } else {
-                    Ok(tries)
-                }
+                if tries < 3 { Err(Errno::BUSY) } else { Ok(tries) }
             },
         );
         assert!(matches!(result, Ok(Ok(3))));

@@ -49,34 +49,20 @@ impl Arenas {
     pub(super) fn new(io: &IoUring) -> Self {
         let refused = io.submitter().register_buffers_sparse(BUFFERS_MAX).err();
         let refused = refused.map(|error| errno_of(&error));
-        Arenas {
-            shared: Vec::new(),
-            buffers: 0,
-            fixed_bytes: 0,
-            refused,
-        }
+        Arenas { shared: Vec::new(), buffers: 0, fixed_bytes: 0, refused }
     }
 
     pub(super) fn add(&mut self, arena: Rc<Arena>) -> ArenaId {
         let frame_bytes = u64::from(arena.frame_bytes());
         let arena_bytes = u64::from(arena.frames()) * frame_bytes;
         let chunk_bytes = CHUNK_BYTES_MIN.max(arena_bytes.div_ceil(u64::from(CHUNKS_MAX)));
-        let chunk_shift = chunk_bytes
-            .div_ceil(frame_bytes)
-            .next_power_of_two()
-            .trailing_zeros();
+        let chunk_shift = chunk_bytes.div_ceil(frame_bytes).next_power_of_two().trailing_zeros();
         let chunks = arena.frames().div_ceil(1 << chunk_shift);
-        let fits =
-            frame_bytes << chunk_shift <= CHUNK_BYTES_MAX && self.buffers + chunks <= BUFFERS_MAX;
+        let fits = frame_bytes << chunk_shift <= CHUNK_BYTES_MAX && self.buffers + chunks <= BUFFERS_MAX;
         let registered = vec![false; if fits { chunks as usize } else { 0 }].into_boxed_slice();
         let first_buffer = self.buffers;
         self.buffers += registered.len() as u32;
-        self.shared.push(Shared {
-            arena,
-            chunk_shift,
-            first_buffer,
-            registered,
-        });
+        self.shared.push(Shared { arena, chunk_shift, first_buffer, registered });
         assert!(self.shared.len() <= 256, "more than 256 arenas in one ring");
         ArenaId((self.shared.len() - 1) as u8)
     }
@@ -103,8 +89,7 @@ impl Arenas {
         let shared = &self.shared[usize::from(buf.arena.0)];
         let last = u64::from(buf.at) + u64::from(buf.len) - 1;
         let last = u64::from(buf.frame) + last / u64::from(shared.arena.frame_bytes());
-        (last >> shared.chunk_shift == u64::from(chunk))
-            .then_some((shared.first_buffer + chunk) as u16)
+        (last >> shared.chunk_shift == u64::from(chunk)).then_some((shared.first_buffer + chunk) as u16)
     }
 
     #[cold]
@@ -117,17 +102,11 @@ impl Arenas {
         let frames = (shared.arena.frames() - first).min(1 << shared.chunk_shift);
         let len = frames * shared.arena.frame_bytes();
         let at = shared.arena.span(first, 0, len);
-        let buffer = libc::iovec {
-            iov_base: at.as_ptr().cast(),
-            iov_len: len as usize,
-        };
+        let buffer = libc::iovec { iov_base: at.as_ptr().cast(), iov_len: len as usize };
         // SAFETY: the buffer is a part of the arena's mapping, which stays until the ring is gone:
         // the ring owns a share of the arena, and drops (or leaks) it after the io_uring. What the
         // kernel does in it is under the arena's holds, like all other I/O.
-        let result = unsafe {
-            io.submitter()
-                .register_buffers_update(shared.first_buffer + chunk, &[buffer], None)
-        };
+        let result = unsafe { io.submitter().register_buffers_update(shared.first_buffer + chunk, &[buffer], None) };
         match result {
             Ok(()) => {
                 shared.registered[chunk as usize] = true;
@@ -143,8 +122,6 @@ impl Arenas {
 
     /// Gives up the arenas without freeing their memory.
     pub(super) fn leak(&mut self) {
-        self.shared
-            .drain(..)
-            .for_each(|shared| std::mem::forget(shared.arena));
+        self.shared.drain(..).for_each(|shared| std::mem::forget(shared.arena));
     }
 }

@@ -28,19 +28,11 @@ impl Parts {
                 Piece::Bytes(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
                 Piece::Frame(buf) => {
                     let arena = self.arenas.get(buf.arena);
-                    (
-                        arena
-                            .checked_span(buf.frame, buf.at, buf.len, Access::Read)
-                            .as_ptr(),
-                        buf.len as usize,
-                    )
+                    (arena.checked_span(buf.frame, buf.at, buf.len, Access::Read).as_ptr(), buf.len as usize)
                 }
             };
             assert!(iovecs.len() < PIECES_MAX, "more than {PIECES_MAX} pieces");
-            iovecs.push(libc::iovec {
-                iov_base: at.cast(),
-                iov_len: len,
-            });
+            iovecs.push(libc::iovec { iov_base: at.cast(), iov_len: len });
         });
         // SAFETY: msghdr is plain data for which all zeroes is a valid, empty value.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -57,21 +49,11 @@ impl Parts {
     /// Receives what is there now.
     pub(super) fn try_recv(&self, fd: Fd, buf: Buf) -> Result<u32, Errno> {
         assert!(buf.len > 0, "a transfer of no bytes");
-        let to = self
-            .arenas
-            .get(buf.arena)
-            .checked_span(buf.frame, buf.at, buf.len, Access::Write);
+        let to = self.arenas.get(buf.arena).checked_span(buf.frame, buf.at, buf.len, Access::Write);
         let raw = self.fds.get(fd).as_raw_fd();
         // SAFETY: the range lies in the arena and nobody uses it, as just checked; the call has
         // written at most `buf.len` bytes of it when it returns.
-        let received = unsafe {
-            libc::recv(
-                raw,
-                to.as_ptr().cast(),
-                buf.len as usize,
-                libc::MSG_DONTWAIT,
-            )
-        };
+        let received = unsafe { libc::recv(raw, to.as_ptr().cast(), buf.len as usize, libc::MSG_DONTWAIT) };
         result(received).map(|received| received as u32)
     }
 }

@@ -24,11 +24,7 @@ pub(super) struct FdTable {
 
 impl FdTable {
     pub(super) fn new(fds_max: u32) -> Self {
-        FdTable {
-            entries: Vec::new(),
-            free: Vec::new(),
-            fds_max,
-        }
+        FdTable { entries: Vec::new(), free: Vec::new(), fds_max }
     }
 
     /// Takes the descriptor in; gives it back if the table is full.
@@ -36,12 +32,7 @@ impl FdTable {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.entries.len() < self.fds_max as usize => {
-                self.entries.push(Entry {
-                    fd: None,
-                    generation: 0,
-                    in_flight: 0,
-                    closing: false,
-                });
+                self.entries.push(Entry { fd: None, generation: 0, in_flight: 0, closing: false });
                 self.entries.len() as u32 - 1
             }
             None => return Err(fd),
@@ -49,10 +40,7 @@ impl FdTable {
         let entry = &mut self.entries[index as usize];
         entry.fd = Some(fd);
         entry.closing = false;
-        Ok(Fd {
-            index,
-            generation: entry.generation,
-        })
+        Ok(Fd { index, generation: entry.generation })
     }
 
     /// The descriptor. Panics if `fd` is stale.
@@ -60,10 +48,7 @@ impl FdTable {
         let entry = &self.entries[fd.index as usize];
         let current = entry.generation == fd.generation && !entry.closing;
         assert!(current, "descriptor {} was closed or taken", fd.index);
-        entry
-            .fd
-            .as_ref()
-            .expect("a current entry has its descriptor")
+        entry.fd.as_ref().expect("a current entry has its descriptor")
     }
 
     /// Counts an operation that begins.
@@ -75,11 +60,7 @@ impl FdTable {
     pub(super) fn end(&mut self, index: u32) -> Option<OwnedFd> {
         let entry = &mut self.entries[index as usize];
         entry.in_flight -= 1;
-        if entry.closing && entry.in_flight == 0 {
-            self.vacate(index)
-        } else {
-            None
-        }
+        if entry.closing && entry.in_flight == 0 { self.vacate(index) } else { None }
     }
 
     /// Marks the descriptor as closing; returns it if nothing is in flight on it.
@@ -87,11 +68,7 @@ impl FdTable {
         self.get(fd);
         let entry = &mut self.entries[fd.index as usize];
         entry.closing = true;
-        if entry.in_flight == 0 {
-            self.vacate(fd.index)
-        } else {
-            None
-        }
+        if entry.in_flight == 0 { self.vacate(fd.index) } else { None }
     }
 
     /// Takes the descriptor out unless something is in flight on it.

@@ -51,11 +51,7 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn new(ops_max: u32) -> Self {
         let capacity = ops_max as usize;
-        Flight {
-            entries: Vec::with_capacity(capacity),
-            free: Vec::with_capacity(capacity),
-            ops_max,
-        }
+        Flight { entries: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), ops_max }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -69,16 +65,9 @@ impl Flight {
 
     /// Adds an operation; returns what the kernel shall carry.
     pub(super) fn add(&mut self, operation: Operation) -> u64 {
-        assert!(
-            !self.is_full(),
-            "more than {} operations in flight",
-            self.ops_max
-        );
+        assert!(!self.is_full(), "more than {} operations in flight", self.ops_max);
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry {
-                generation: 0,
-                operation: None,
-            });
+            self.entries.push(Entry { generation: 0, operation: None });
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];
@@ -89,10 +78,7 @@ impl Flight {
     /// The operation that `user_data` was given for.
     pub(super) fn get(&self, user_data: u64) -> &Operation {
         let entry = &self.entries[user_data as u32 as usize];
-        assert!(
-            entry.generation == (user_data >> 32) as u32,
-            "a completion came twice"
-        );
+        assert!(entry.generation == (user_data >> 32) as u32, "a completion came twice");
         entry.operation.as_ref().expect("an operation in flight")
     }
 
@@ -108,13 +94,10 @@ impl Flight {
 
     /// What the kernel carries with each operation in flight that `which` selects.
     pub(super) fn select(&self, which: impl Fn(&Operation) -> bool) -> impl Iterator<Item = u64> {
-        self.entries
-            .iter()
-            .enumerate()
-            .filter_map(move |(index, entry)| {
-                let selected = entry.operation.as_ref().is_some_and(&which);
-                selected.then(|| user_data(index as u32, entry.generation))
-            })
+        self.entries.iter().enumerate().filter_map(move |(index, entry)| {
+            let selected = entry.operation.as_ref().is_some_and(&which);
+            selected.then(|| user_data(index as u32, entry.generation))
+        })
     }
 }
 

@@ -33,17 +33,11 @@ pub(super) struct Pool {
     all: Vec<NonNull<Message>>,
 }
 
-const NO_BYTES: libc::iovec = libc::iovec {
-    iov_base: ptr::null_mut(),
-    iov_len: 0,
-};
+const NO_BYTES: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Pool {
-            free: Vec::new(),
-            all: Vec::new(),
-        }
+        Pool { free: Vec::new(), all: Vec::new() }
     }
 
     /// A message that no operation uses.
@@ -99,25 +93,16 @@ impl Filling {
     /// # Safety
     /// `message` must be out of the pool and not in use by an operation.
     pub(super) unsafe fn new(message: NonNull<Message>) -> Self {
-        Filling {
-            message,
-            iovecs: 0,
-            bytes: 0,
-        }
+        Filling { message, iovecs: 0, bytes: 0 }
     }
 
     /// Adds a copy of `bytes`.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
-        assert!(
-            self.bytes + bytes.len() <= HEADER_BYTES_MAX,
-            "more than {HEADER_BYTES_MAX} header bytes"
-        );
+        assert!(self.bytes + bytes.len() <= HEADER_BYTES_MAX, "more than {HEADER_BYTES_MAX} header bytes");
         // SAFETY: the message is ours until it is submitted (`new`); the copy stays inside `bytes`,
         // as just checked, and cannot overlap memory of the caller.
         let copy = unsafe {
-            let copy = (&raw mut (*self.message.as_ptr()).bytes)
-                .cast::<u8>()
-                .add(self.bytes);
+            let copy = (&raw mut (*self.message.as_ptr()).bytes).cast::<u8>().add(self.bytes);
             ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
             copy
         };
@@ -139,10 +124,7 @@ impl Filling {
         // just checked.
         unsafe {
             let iovecs = (&raw mut (*self.message.as_ptr()).iovecs).cast::<libc::iovec>();
-            iovecs.add(self.iovecs).write(libc::iovec {
-                iov_base: at.cast(),
-                iov_len: len,
-            });
+            iovecs.add(self.iovecs).write(libc::iovec { iov_base: at.cast(), iov_len: len });
         }
         self.iovecs += 1;
     }
@@ -180,9 +162,7 @@ pub(super) unsafe fn store_address(
 /// # Safety
 /// `message` must be out of the pool and not in use by an operation.
 pub(super) unsafe fn store_time(message: NonNull<Message>, at_ns: u64) -> *const Timespec {
-    let time = Timespec::new()
-        .sec(at_ns / 1_000_000_000)
-        .nsec((at_ns % 1_000_000_000) as u32);
+    let time = Timespec::new().sec(at_ns / 1_000_000_000).nsec((at_ns % 1_000_000_000) as u32);
     // SAFETY: by the function's contract nobody else uses the message now.
     unsafe {
         (*message.as_ptr()).time = time;

@@ -41,20 +41,11 @@ impl Buf {
     /// frame of its arena.
     #[must_use]
     pub fn rest(self, bytes: u32, frame_bytes: u32) -> Buf {
-        assert!(
-            bytes < self.len,
-            "nothing is left of {} bytes after {bytes}",
-            self.len
-        );
+        assert!(bytes < self.len, "nothing is left of {} bytes after {bytes}", self.len);
         let at = u64::from(self.at) + u64::from(bytes);
         let frames = (at / u64::from(frame_bytes)) as u32;
         let at = (at % u64::from(frame_bytes)) as u32;
-        Buf {
-            frame: self.frame + frames,
-            at,
-            len: self.len - bytes,
-            ..self
-        }
+        Buf { frame: self.frame + frames, at, len: self.len - bytes, ..self }
     }
 }
 

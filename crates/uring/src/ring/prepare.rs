@@ -35,24 +35,14 @@ impl Parts {
             Op::Read { fd, at, buf } => self.read(io, token, fd, at, buf),
             Op::Write { fd, at, buf, dsync } => self.write(io, token, fd, at, buf, dsync),
             Op::Fsync { fd, datasync } => {
-                let flags = if datasync {
-                    FsyncFlags::DATASYNC
-                } else {
-                    FsyncFlags::empty()
-                };
+                let flags = if datasync { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
                 let entry = opcode::Fsync::new(self.target(fd)).flags(flags).build();
                 self.on(fd, entry, plain(token, Kind::Plain))
             }
-            Op::Fallocate {
-                fd,
-                change,
-                at,
-                len,
-            } => self.fallocate(token, fd, change, at, len),
+            Op::Fallocate { fd, change, at, len } => self.fallocate(token, fd, change, at, len),
             Op::Recv { fd, buf, all } => {
                 let (to, hold) = hold(&self.arenas, buf, Access::Write);
-                let entry =
-                    opcode::Recv::new(self.target(fd), to, buf.len).flags(receive_flags(all));
+                let entry = opcode::Recv::new(self.target(fd), to, buf.len).flags(receive_flags(all));
                 self.on(fd, entry.build(), transfer(token, buf, hold))
             }
             Op::RecvVectored { fd, bufs, all } => self.receive_vectored(token, fd, bufs, all),
@@ -61,15 +51,10 @@ impl Parts {
                 let entry = opcode::Send::new(self.target(fd), from, buf.len).flags(SEND_FLAGS);
                 self.on(fd, entry.build(), transfer(token, buf, hold))
             }
-            Op::SendVectored {
-                fd,
-                pieces,
-                skip_bytes,
-            } => self.send_vectored(token, fd, pieces, skip_bytes),
+            Op::SendVectored { fd, pieces, skip_bytes } => self.send_vectored(token, fd, pieces, skip_bytes),
             Op::Accept { fd } => {
                 let (address, len) = (std::ptr::null_mut(), std::ptr::null_mut());
-                let entry =
-                    opcode::Accept::new(self.target(fd), address, len).flags(libc::SOCK_CLOEXEC);
+                let entry = opcode::Accept::new(self.target(fd), address, len).flags(libc::SOCK_CLOEXEC);
                 self.on(fd, entry.build(), plain(token, Kind::Accept))
             }
             Op::Connect { fd, to } => self.connect(token, fd, to),
@@ -89,56 +74,30 @@ impl Parts {
         let (to, hold) = hold(&self.arenas, buf, Access::Write);
         let target = self.target(fd);
         let entry = match self.arenas.fixed(io, buf) {
-            Some(index) => opcode::ReadFixed::new(target, to, buf.len, index)
-                .offset(at)
-                .build(),
+            Some(index) => opcode::ReadFixed::new(target, to, buf.len, index).offset(at).build(),
             None => opcode::Read::new(target, to, buf.len).offset(at).build(),
         };
         self.on(fd, entry, transfer(token, buf, hold))
     }
 
-    fn write(
-        &mut self,
-        io: &IoUring,
-        token: u64,
-        fd: Fd,
-        at: u64,
-        buf: Buf,
-        dsync: bool,
-    ) -> Prepared {
+    fn write(&mut self, io: &IoUring, token: u64, fd: Fd, at: u64, buf: Buf, dsync: bool) -> Prepared {
         let (from, hold) = hold(&self.arenas, buf, Access::Read);
         let target = self.target(fd);
         let flags = if dsync { libc::RWF_DSYNC } else { 0 };
         let entry = match self.arenas.fixed(io, buf) {
-            Some(index) => opcode::WriteFixed::new(target, from, buf.len, index)
-                .offset(at)
-                .rw_flags(flags)
-                .build(),
-            None => opcode::Write::new(target, from, buf.len)
-                .offset(at)
-                .rw_flags(flags)
-                .build(),
+            Some(index) => opcode::WriteFixed::new(target, from, buf.len, index).offset(at).rw_flags(flags).build(),
+            None => opcode::Write::new(target, from, buf.len).offset(at).rw_flags(flags).build(),
         };
         self.on(fd, entry, transfer(token, buf, hold))
     }
 
-    fn fallocate(
-        &mut self,
-        token: u64,
-        fd: Fd,
-        change: SpaceChange,
-        at: u64,
-        len: u64,
-    ) -> Prepared {
+    fn fallocate(&mut self, token: u64, fd: Fd, change: SpaceChange, at: u64, len: u64) -> Prepared {
         let change = match change {
             SpaceChange::Punch => libc::FALLOC_FL_PUNCH_HOLE,
             SpaceChange::Zero => libc::FALLOC_FL_ZERO_RANGE,
         };
         let mode = libc::FALLOC_FL_KEEP_SIZE | change;
-        let entry = opcode::Fallocate::new(self.target(fd), len)
-            .offset(at)
-            .mode(mode)
-            .build();
+        let entry = opcode::Fallocate::new(self.target(fd), len).offset(at).mode(mode).build();
         self.on(fd, entry, plain(token, Kind::Plain))
     }
 
@@ -152,20 +111,11 @@ impl Parts {
         }
         let entry = opcode::RecvMsg::new(self.target(fd), filling.finish());
         let entry = entry.flags(receive_flags(all) as u32).build();
-        let operation = Operation {
-            message: Some(message),
-            ..plain(token, Kind::Transfer)
-        };
+        let operation = Operation { message: Some(message), ..plain(token, Kind::Transfer) };
         self.on(fd, entry, operation)
     }
 
-    fn send_vectored(
-        &mut self,
-        token: u64,
-        fd: Fd,
-        pieces: &[Piece<'_>],
-        skip_bytes: u64,
-    ) -> Prepared {
+    fn send_vectored(&mut self, token: u64, fd: Fd, pieces: &[Piece<'_>], skip_bytes: u64) -> Prepared {
         let message = self.messages.take();
         // SAFETY: the message just came out of the pool.
         let mut filling = unsafe { Filling::new(message) };
@@ -179,10 +129,7 @@ impl Parts {
         });
         let entry = opcode::SendMsg::new(self.target(fd), filling.finish());
         let entry = entry.flags(SEND_FLAGS as u32).build();
-        let operation = Operation {
-            message: Some(message),
-            ..plain(token, Kind::Transfer)
-        };
+        let operation = Operation { message: Some(message), ..plain(token, Kind::Transfer) };
         self.on(fd, entry, operation)
     }
 
@@ -191,14 +138,7 @@ impl Parts {
         // SAFETY: the message just came out of the pool.
         let (address, len) = unsafe { message::store_address(message, to.socket_address()) };
         let entry = opcode::Connect::new(self.target(fd), address, len).build();
-        self.on(
-            fd,
-            entry,
-            Operation {
-                message: Some(message),
-                ..plain(token, Kind::Plain)
-            },
-        )
+        self.on(fd, entry, Operation { message: Some(message), ..plain(token, Kind::Plain) })
     }
 
     fn timeout(&mut self, token: u64, at_ns: u64) -> Prepared {
@@ -206,39 +146,19 @@ impl Parts {
         // SAFETY: the message just came out of the pool.
         let time = unsafe { message::store_time(message, at_ns) };
         let entry = opcode::Timeout::new(time).flags(TimeoutFlags::ABS).build();
-        (
-            entry,
-            Operation {
-                message: Some(message),
-                ..plain(token, Kind::Timeout)
-            },
-        )
+        (entry, Operation { message: Some(message), ..plain(token, Kind::Timeout) })
     }
 
     /// How entries name the descriptor: by its number, or by its place in the kernel's table.
     fn target(&self, fd: Fd) -> types::Fd {
         let raw = self.fds.get(fd).as_raw_fd();
-        types::Fd(if self.fixed_files {
-            fd.index as i32
-        } else {
-            raw
-        })
+        types::Fd(if self.fixed_files { fd.index as i32 } else { raw })
     }
 
     fn on(&mut self, fd: Fd, entry: Entry, operation: Operation) -> Prepared {
         self.fds.begin(fd);
-        let flags = if self.fixed_files {
-            Flags::FIXED_FILE
-        } else {
-            Flags::empty()
-        };
-        (
-            entry.flags(flags),
-            Operation {
-                fd: Some(fd.index),
-                ..operation
-            },
-        )
+        let flags = if self.fixed_files { Flags::FIXED_FILE } else { Flags::empty() };
+        (entry.flags(flags), Operation { fd: Some(fd.index), ..operation })
     }
 }
 
@@ -251,20 +171,11 @@ fn hold(arenas: &Arenas, buf: Buf, access: Access) -> (*mut u8, Hold) {
 }
 
 fn transfer(token: u64, buf: Buf, hold: Hold) -> Operation {
-    Operation {
-        hold: Some((buf.arena, hold)),
-        ..plain(token, Kind::Transfer)
-    }
+    Operation { hold: Some((buf.arena, hold)), ..plain(token, Kind::Transfer) }
 }
 
 fn plain(token: u64, kind: Kind) -> Operation {
-    Operation {
-        token,
-        kind,
-        fd: None,
-        hold: None,
-        message: None,
-    }
+    Operation { token, kind, fd: None, hold: None, message: None }
 }
 
 fn receive_flags(all: bool) -> i32 {

@@ -13,34 +13,26 @@ use crate::error::{Error, ErrorKind};
 /// Longest submission queue: more operations than this are submitted in several batches.
 const SQ_ENTRIES_MAX: u32 = 256;
 
-type Tier = fn(&mut Builder);
+pub(super) type Tier = fn(&mut Builder);
 
-const TIERS: [Tier; 3] = [
+pub(super) const TIERS: [Tier; 3] = [
     |builder| {
-        builder
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
     },
     |builder| {
-        builder
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all();
+        builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
     },
     |_| {},
 ];
 
-/// A ring whose completion queue has room for `ops_max` operations and as many cancellations.
-pub(super) fn build(ops_max: u32) -> Result<IoUring, Error> {
+/// A ring with the first of `tiers` that the kernel takes, whose completion queue has room for
+/// `ops_max` operations and as many cancellations.
+pub(super) fn build(ops_max: u32, tiers: &[Tier]) -> Result<IoUring, Error> {
     let entries = ops_max.next_power_of_two().min(SQ_ENTRIES_MAX);
     let mut refusal = Errno::INVAL;
-    for tier in TIERS {
+    for tier in tiers {
         let mut builder = IoUring::builder();
-        builder
-            .setup_clamp()
-            .setup_cqsize((2 * ops_max).max(2 * entries));
+        builder.setup_clamp().setup_cqsize((2 * ops_max).max(2 * entries));
         tier(&mut builder);
         match builder.build(entries) {
             Ok(io) => return check_features(io),
@@ -55,10 +47,7 @@ pub(super) fn build(ops_max: u32) -> Result<IoUring, Error> {
 
 fn check_features(io: IoUring) -> Result<IoUring, Error> {
     let features = io.params();
-    if features.is_feature_ext_arg()
-        && features.is_feature_nodrop()
-        && features.is_feature_submit_stable()
-    {
+    if features.is_feature_ext_arg() && features.is_feature_nodrop() && features.is_feature_submit_stable() {
         return Ok(io);
     }
     let message = "io_uring of this kernel is too old: Linux 5.11 or newer is needed";

@@ -1,10 +1,7 @@
 //! A ring with one arena, and what the tests do with it.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses its part of the rig"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of the rig")]
 
 use std::rc::Rc;
 
@@ -22,23 +19,14 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(frames: u32, ops_max: u32) -> Rig {
-        let mut ring = Ring::new(Limits {
-            ops_max,
-            fds_max: 64,
-        })
-        .unwrap();
+        let mut ring = Ring::new(Limits { ops_max, fds_max: 64 }).unwrap();
         let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
         let id = ring.add_arena(Rc::clone(&arena));
         Rig { ring, arena, id }
     }
 
     pub fn buf(&self, frame: u32, at: u32, len: u32) -> Buf {
-        Buf {
-            arena: self.id,
-            frame,
-            at,
-            len,
-        }
+        Buf { arena: self.id, frame, at, len }
     }
 
     pub fn frame(&self, frame: u32) -> Buf {
@@ -66,15 +54,9 @@ impl Rig {
         let until_ns = monotonic_ns() + PATIENCE_NS;
         let mut completions = Vec::new();
         while completions.len() < count {
-            assert!(
-                monotonic_ns() < until_ns,
-                "{} of {count} completions came",
-                completions.len()
-            );
+            assert!(monotonic_ns() < until_ns, "{} of {count} completions came", completions.len());
             let missing = (count - completions.len()) as u32;
-            self.ring
-                .wait(missing, Some(until_ns), &mut completions)
-                .unwrap();
+            self.ring.wait(missing, Some(until_ns), &mut completions).unwrap();
         }
         assert_eq!(completions.len(), count);
         completions
@@ -83,8 +65,7 @@ impl Rig {
 
 /// Bytes of a frame that tell the frame and the offset.
 pub fn pattern(seed: u32) -> Vec<u8> {
-    let words =
-        (0..FRAME_BYTES / 4).map(|index| (index ^ seed.wrapping_mul(0x9e37_79b9)).to_le_bytes());
+    let words = (0..FRAME_BYTES / 4).map(|index| (index ^ seed.wrapping_mul(0x9e37_79b9)).to_le_bytes());
     words.flatten().collect()
 }
 
