@@ -1,4 +1,4 @@
-//! Does: cli.
+//! The `forebay` program.
 #![forbid(unsafe_code)]
 
 fn main() {}

@@ -1,0 +1,254 @@
+//! Decides: where the memory goes, and how a cache disk is divided. Both are hard caps, so the sum is made before
+//! anything is allocated, and `check` prints it.
+//!
+//! Memory, in the order in which it is taken:
+//! 1. what the program is ([`PROGRAM_BYTES`]), buffers of connections and requests, of the scan of the slot table;
+//! 2. the index: at most 32 bytes for each page of either tier (keys, buckets, links, valid bits, ghosts), and 4 bytes
+//!    of checksum for each 4 KiB of the disk tier: 96 bytes for a page of 64 KiB, 0.15 %;
+//! 3. frames with what is left: those in transit first, the rest keep pages.
+//!
+//! Limit: a memory back end (tests, demo) is outside of the budget; it stands for a remote store.
+
+use serde::Serialize;
+
+/// Bytes of index for a page, at most.
+pub const INDEX_BYTES_PER_PAGE: u64 = 32;
+/// Bytes of checksum for a block of 4 KiB.
+pub const CHECKSUM_BYTES_PER_BLOCK: u64 = 4;
+/// A block.
+const BLOCK_BYTES: u64 = forebay_core::BLOCK_BYTES as u64;
+/// Code, stacks, rings, log and admin endpoint.
+pub const PROGRAM_BYTES: u64 = 16 << 20;
+/// A connection: its parser, its queues, its buffer for headers.
+pub const CLIENT_BYTES: u64 = 16 << 10;
+/// A request: its parts, its locks, its operations.
+pub const REQUEST_BYTES: u64 = 1 << 10;
+/// Buffers of the scan and of the sweep of the slot table.
+pub const TABLE_BUFFER_BYTES: u64 = 2 << 20;
+/// The longest request of two clients must find frames at one time, or neither could go on.
+pub const TRANSIT_FRAMES_MIN: u64 = 2 * forebay_core::REQUEST_PAGES_MAX as u64;
+/// A memory tier below this keeps nothing worth its index.
+pub const KEPT_FRAMES_MIN: u64 = 16;
+
+/// What is asked of the memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// All memory.
+    pub memory_bytes: u64,
+    /// Bytes of a page, a power of two.
+    pub page_bytes: u64,
+    /// Connections at one time.
+    pub clients_max: u64,
+    /// Requests in flight.
+    pub requests_max: u64,
+    /// The cache disk's size, if there is one.
+    pub disk_bytes: Option<u64>,
+}
+
+/// The memory does not do for this demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooSmall {
+    /// What would do.
+    pub minimum_bytes: u64,
+    /// The part of it that is no frame.
+    pub fixed_bytes: u64,
+}
+
+/// How the memory is divided. The parts sum to at most `memory_bytes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Budget {
+    /// All memory.
+    pub memory_bytes: u64,
+    /// See [`PROGRAM_BYTES`].
+    pub program_bytes: u64,
+    /// Buffers of connections, of requests, of the slot table.
+    pub buffer_bytes: u64,
+    /// Index of both tiers.
+    pub index_bytes: u64,
+    /// Checksums of the disk tier.
+    pub checksum_bytes: u64,
+    /// Bytes of a frame.
+    pub page_bytes: u64,
+    /// Frames that hold what is under way.
+    pub transit_frames: u64,
+    /// Frames that keep pages: the memory tier.
+    pub kept_frames: u64,
+    /// How the cache disk is divided, if there is one.
+    pub disk: Option<DiskLayout>,
+}
+
+impl Budget {
+    /// Divides the memory.
+    ///
+    /// # Errors
+    /// When it is too small, or the disk has no room for a page (then the minimum is that of a memory-only cache).
+    pub fn of(demand: &Demand) -> Result<Self, TooSmall> {
+        let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes));
+        let slots = disk.as_ref().map_or(0, |disk| disk.slots);
+        let table_bytes = if disk.is_some() { TABLE_BUFFER_BYTES } else { 0 };
+        let buffer_bytes = demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes;
+        let checksum_bytes = slots * (demand.page_bytes / BLOCK_BYTES) * CHECKSUM_BYTES_PER_BLOCK;
+        let fixed_bytes = PROGRAM_BYTES + buffer_bytes + checksum_bytes + slots * INDEX_BYTES_PER_PAGE;
+        let frame_bytes = demand.page_bytes + INDEX_BYTES_PER_PAGE;
+        let frames = demand.memory_bytes.saturating_sub(fixed_bytes) / frame_bytes;
+        let frames = frames.min(u64::from(u32::MAX) - 2);
+        if frames < TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN {
+            let minimum_bytes = fixed_bytes + (TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN) * frame_bytes;
+            return Err(TooSmall { minimum_bytes, fixed_bytes });
+        }
+        // A request touches a page or two as a rule; a quarter of the memory is the most that waiting may cost.
+        let transit_frames = (frames / 4).min(demand.requests_max).max(TRANSIT_FRAMES_MIN);
+        Ok(Self {
+            memory_bytes: demand.memory_bytes,
+            program_bytes: PROGRAM_BYTES,
+            buffer_bytes,
+            index_bytes: (slots + frames) * INDEX_BYTES_PER_PAGE,
+            checksum_bytes,
+            page_bytes: demand.page_bytes,
+            transit_frames,
+            kept_frames: frames - transit_frames,
+            disk,
+        })
+    }
+
+    /// The parts with their names, to be printed; they sum to at most `memory_bytes`.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("program", self.program_bytes),
+            ("buffers", self.buffer_bytes),
+            ("index", self.index_bytes),
+            ("checksums", self.checksum_bytes),
+            ("frames in transit", self.transit_frames * self.page_bytes),
+            ("frames that keep pages", self.kept_frames * self.page_bytes),
+        ]
+    }
+}
+
+/// How a cache disk is divided (format 1; docs/design has it byte by byte).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DiskLayout {
+    /// The device, or the part of it that is used.
+    pub device_bytes: u64,
+    /// Superblocks and intent maps.
+    pub head_bytes: u64,
+    /// The slot table.
+    pub table_bytes: u64,
+    /// Where the slots begin.
+    pub data_offset_bytes: u64,
+    /// Pages that it has room for.
+    pub slots: u64,
+}
+
+const SECTOR_BYTES: u64 = 4096;
+const HEAD_BYTES: u64 = (2 + 2 * crate::config::key::VOLUMES_MAX as u64) * SECTOR_BYTES;
+const DATA_ALIGNMENT: u64 = 1 << 20;
+const SLOTS_MAX: u64 = u32::MAX as u64 - 2;
+
+impl DiskLayout {
+    /// Divides a device; `None` when it has no room for a page.
+    #[must_use]
+    pub fn of(device_bytes: u64, page_bytes: u64) -> Option<Self> {
+        let fitting = |slots: u64| device_bytes.saturating_sub(data_offset(slots, page_bytes)) / page_bytes;
+        // A table for as many slots as the device is long leaves room for too few; their own table is shorter, so they
+        // fit, and what it gives back is filled by asking once more.
+        let mut slots = fitting(fitting(device_bytes / page_bytes));
+        while slots > 0 && fitting(slots) < slots {
+            slots -= 1;
+        }
+        let slots = slots.min(SLOTS_MAX);
+        (slots > 0).then(|| Self {
+            device_bytes,
+            head_bytes: HEAD_BYTES,
+            table_bytes: table_bytes(slots, page_bytes),
+            data_offset_bytes: data_offset(slots, page_bytes),
+            slots,
+        })
+    }
+
+    /// The smallest device that has room for a page.
+    #[must_use]
+    pub fn bytes_min(page_bytes: u64) -> u64 {
+        data_offset(1, page_bytes) + page_bytes
+    }
+}
+
+/// Slot-table records in a sector.
+#[must_use]
+pub fn table_records_per_sector(page_bytes: u64) -> u64 {
+    (SECTOR_BYTES - 32) / (16 + 4 * (page_bytes / BLOCK_BYTES))
+}
+
+fn table_bytes(slots: u64, page_bytes: u64) -> u64 {
+    slots.div_ceil(table_records_per_sector(page_bytes)) * SECTOR_BYTES
+}
+
+fn data_offset(slots: u64, page_bytes: u64) -> u64 {
+    (HEAD_BYTES + table_bytes(slots, page_bytes)).next_multiple_of(DATA_ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn demand(memory_bytes: u64, page_bytes: u64, disk_bytes: Option<u64>) -> Demand {
+        Demand { memory_bytes, page_bytes, clients_max: 64, requests_max: 1024, disk_bytes }
+    }
+
+    #[test]
+    fn metadata_of_a_64_kib_page_is_96_bytes() {
+        let budget = Budget::of(&demand(GIB, 65536, Some(20 * GIB))).expect("enough");
+        let disk = budget.disk.as_ref().expect("a disk");
+        let pages = disk.slots + budget.transit_frames + budget.kept_frames;
+        assert_eq!(budget.index_bytes, pages * 32);
+        assert_eq!(budget.checksum_bytes, disk.slots * 64);
+        assert_eq!(budget.transit_frames, 1024);
+    }
+
+    #[test]
+    fn the_minimum_that_is_told_suffices_and_is_the_least() {
+        for disk in [None, Some(GIB), Some(100 * GIB)] {
+            let TooSmall { minimum_bytes, .. } = Budget::of(&demand(0, 65536, disk)).expect_err("nothing");
+            assert!(Budget::of(&demand(minimum_bytes, 65536, disk)).is_ok());
+            assert!(Budget::of(&demand(minimum_bytes - 1, 65536, disk)).is_err());
+        }
+    }
+
+    #[test]
+    fn the_smallest_disk_holds_one_page() {
+        for page in [4096, 65536, 262_144] {
+            let minimum = DiskLayout::bytes_min(page);
+            assert_eq!(DiskLayout::of(minimum, page).expect("one page").slots, 1);
+            assert_eq!(DiskLayout::of(minimum - 1, page), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_never_exceed_the_memory(
+            memory in 0..64 * GIB,
+            shift in 12u32..=18,
+            disk in proptest::option::of(0..200 * GIB),
+        ) {
+            if let Ok(budget) = Budget::of(&demand(memory, 1 << shift, disk)) {
+                let sum: u64 = budget.parts().iter().map(|(_, bytes)| bytes).sum();
+                prop_assert!(sum <= memory);
+                // And what is left over is less than a frame.
+                prop_assert!(memory - sum < (1 << shift) + 32);
+            }
+        }
+
+        #[test]
+        fn slots_fill_the_device_but_for_a_page(device in 0..1u64 << 42, shift in 12u32..=18) {
+            let page = 1 << shift;
+            if let Some(disk) = DiskLayout::of(device, page) {
+                prop_assert!(disk.data_offset_bytes + disk.slots * page <= device);
+                prop_assert!(disk.data_offset_bytes >= disk.head_bytes + disk.table_bytes);
+                prop_assert!(data_offset(disk.slots + 1, page) + (disk.slots + 1) * page > device);
+            }
+        }
+    }
+}

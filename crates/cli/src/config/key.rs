@@ -1,0 +1,236 @@
+//! The table of keys: everything a configuration may say, each with its kind, default and meaning.
+//!
+//! The parser, the environment variables, the flags and the reference (docs/reference/configuration.md) all read this
+//! table, so none of them can disagree with another. Keys of a volume have the path `volume.…` and stand in a
+//! `[[volume]]` table; they have neither variable nor flag, since those could not say which volume is meant.
+
+use super::value::Kind;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+const HOUR: u64 = 3_600_000_000_000;
+
+/// The longest name of a volume: what the cache disk's superblock has room for.
+pub const NAME_BYTES_MAX: usize = 56;
+/// The most volumes: what the cache disk's superblock has room for.
+pub const VOLUMES_MAX: usize = 30;
+/// The eviction policies by their configured names.
+pub const POLICIES: &[&str] = &["lru", "lfu", "random", "fifo", "s3fifo"];
+/// The write modes by their configured names.
+pub const MODES: &[&str] = &["through", "around", "pass", "read-only", "back"];
+/// The log levels.
+pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+/// Whether a key must be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It must.
+    Required,
+    /// It need not, and then means what the documentation says.
+    Optional,
+    /// It need not; this is taken instead.
+    Default(&'static str),
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Table and key: "cache.page".
+    pub path: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Whether it must be given.
+    pub presence: Presence,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+impl Key {
+    /// The key without its table.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.path.rsplit_once('.').map_or(self.path, |(_, name)| name)
+    }
+
+    /// The table it stands in.
+    #[must_use]
+    pub fn table(&self) -> &'static str {
+        self.path.rsplit_once('.').map_or("", |(table, _)| table)
+    }
+
+    /// Whether it is said of each volume.
+    #[must_use]
+    pub fn is_of_volume(&self) -> bool {
+        self.path.starts_with("volume.")
+    }
+
+    /// Its environment variable: `FOREBAY_CACHE_PAGE`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("FOREBAY_{}", self.path.replace('.', "_").to_uppercase())
+    }
+
+    /// Its flag, without the dashes: `cache-page`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        self.path.replace(['.', '_'], "-")
+    }
+}
+
+const fn key(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Key {
+    Key { path, kind, presence, doc }
+}
+
+use Presence::{Default, Optional, Required};
+
+/// Every key.
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("cache.disk", Kind::Path, Optional,
+        "The cache disk: a file or a block device. Without it the cache is memory only."),
+    key("cache.disk_size", Kind::Size(0, u64::MAX), Optional,
+        "Size of the cache file; it is allocated at once. Needed when the file does not exist yet. A block device's own \
+         size is used unless this is smaller."),
+    key("cache.sparse", Kind::Flag, Default("false"),
+        "Do not allocate the cache file at once. For tests: a full file system then costs the cache disk."),
+    key("cache.memory", Kind::Size(0, u64::MAX), Default("256MiB"),
+        "All memory of the cache: pages, index, checksums and buffers. `forebay check` prints the sum."),
+    key("cache.page", Kind::Size(4 * KIB, 256 * KIB), Default("64KiB"),
+        "Unit of caching: a power of two. Smaller pages waste less on random access and cost more index."),
+    key("cache.state_dir", Kind::Path, Default("/var/lib/forebay"),
+        "Directory for what must outlive the cache disk (the generation number) and for the lock."),
+    key("cache.memory_policy", Kind::Choice(POLICIES), Default("s3fifo"),
+        "Which page leaves the memory tier."),
+    key("cache.disk_policy", Kind::Choice(POLICIES), Default("s3fifo"),
+        "Which page leaves the disk tier."),
+    key("cache.intent_map", Kind::Flag, Default("true"),
+        "Record regions in flight durably before the back end is written. **Unsafe when false**: after a crash the \
+         cache may hold old data. For measurements only."),
+
+    key("admission.policy", Kind::Choice(&["always", "second-access"]), Default("always"),
+        "Which fetched pages the disk tier takes: all, or those asked for a second time."),
+    key("admission.sequential_cutoff", Kind::Size(0, u64::MAX), Default("0B"),
+        "Sequential streams are not kept beyond this length. 0B: no cut-off."),
+
+    key("listen.unix", Kind::Socket, Optional,
+        "Unix socket of the NBD server. Give this or `listen.tcp`, or both."),
+    key("listen.tcp", Kind::Address, Optional,
+        "TCP address of the NBD server. NBD has no authentication here: keep it on loopback or a private network."),
+
+    key("admin.listen", Kind::Address, Default("127.0.0.1:9809"),
+        "Address of metrics, health and control (HTTP). \"none\" turns it off; status, stats, flush and evict need it."),
+
+    key("limits.clients_max", Kind::Count(1, 4096), Default("64"),
+        "NBD connections at one time; further ones are closed at once."),
+    key("limits.requests_max", Kind::Count(64, 65536), Default("1024"),
+        "Requests in flight in the cache; further ones wait in their sockets."),
+    key("limits.client_bytes_max", Kind::Size(MIB, 1 << 30), Default("16MiB"),
+        "Payload in flight for one client."),
+    key("limits.hedge_after", Kind::Time(MS, HOUR), Default("100ms"),
+        "A read of the cache disk unanswered for this long (or ten times its p99, if that is longer) is also read from \
+         the back end."),
+    key("limits.disk_timeout", Kind::Time(100 * MS, HOUR), Default("10s"),
+        "The cache disk is given up when an operation is unanswered for this long."),
+    key("limits.disk_errors_max", Kind::Count(1, 1_000_000), Default("16"),
+        "The cache disk is given up after so many failed operations within a minute."),
+
+    key("log.level", Kind::Choice(LEVELS), Default("info"),
+        "The least severe messages that are logged."),
+    key("log.format", Kind::Choice(&["text", "json"]), Default("text"),
+        "Log lines for people or for machines. Both go to standard error."),
+
+    key("volume.name", Kind::Name(1, NAME_BYTES_MAX), Required,
+        "The volume's name, which is its NBD export's name."),
+    key("volume.backend", Kind::Backend, Required,
+        "Where its truth is: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, the path of a file or block \
+         device, or `memory:SIZE` (tests and demo: gone when the program ends)."),
+    key("volume.mode", Kind::Choice(MODES), Default("through"),
+        "How it treats writes: `through` (to back end and cache), `around` (to the back end; cached copies are \
+         dropped), `pass` (no caching), `read-only`. `back` is not in this version."),
+    key("volume.connections", Kind::Count(1, 16), Default("4"),
+        "Connections to an NBD back end, where its export allows several."),
+    key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),
+        "A request that the back end leaves unanswered for this long fails with EIO."),
+    key("volume.paced.rate", Kind::Rate, Optional,
+        "Slow the back end down to this rate. For tests and the demo."),
+    key("volume.paced.latency", Kind::Time(0, 60_000 * MS), Optional,
+        "Delay every operation of the back end by this. For tests and the demo."),
+];
+
+/// The row of that path.
+///
+/// # Panics
+/// When there is none: the path is written in the code.
+#[must_use]
+pub fn row(path: &str) -> &'static Key {
+    find(path).unwrap_or_else(|| panic!("{path} is not in the table of keys"))
+}
+
+/// The row of that path, if there is one.
+#[must_use]
+pub fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// Whether keys stand in a table of that path.
+#[must_use]
+pub fn is_table(path: &str) -> bool {
+    KEYS.iter().any(|key| key.table() == path)
+}
+
+/// What may stand in the table of that path ("" is the file's top level): keys, then tables.
+pub fn members(table: &str) -> impl Iterator<Item = &'static str> {
+    let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
+    let mut seen: Vec<&str> = Vec::new();
+    KEYS.iter().filter_map(move |key| {
+        let member = key.path.strip_prefix(&prefix)?.split('.').next()?;
+        if seen.contains(&member) {
+            return None;
+        }
+        seen.push(member);
+        Some(member)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::WriteMode;
+
+    #[test]
+    fn every_default_is_of_its_kind() {
+        for key in KEYS {
+            if let Default(text) = key.presence {
+                key.kind.parse(text).unwrap_or_else(|complaint| panic!("{}: {complaint:?}", key.path));
+            }
+        }
+    }
+
+    #[test]
+    fn paths_variables_and_flags_are_unique() {
+        for (place, key) in KEYS.iter().enumerate() {
+            for other in &KEYS[place + 1..] {
+                assert_ne!(key.path, other.path);
+                assert_ne!(key.variable(), other.variable());
+                assert_ne!(key.flag(), other.flag());
+            }
+        }
+    }
+
+    #[test]
+    fn modes_are_those_of_the_cache() {
+        assert!(WriteMode::names().eq(MODES.iter().copied()));
+    }
+
+    #[test]
+    fn members_are_keys_and_tables() {
+        assert_eq!(
+            members("").collect::<Vec<_>>(),
+            ["cache", "admission", "listen", "admin", "limits", "log", "volume"]
+        );
+        assert_eq!(members("volume.paced").collect::<Vec<_>>(), ["rate", "latency"]);
+        assert!(members("volume").any(|member| member == "paced"));
+        assert!(is_table("volume.paced") && !is_table("volume.name"));
+    }
+}

@@ -1,0 +1,310 @@
+//! Contradictions: what no single value is to blame for.
+//!
+//! A rule looks only at values that are sound; one that is bad has been reported, and its consequences would only
+//! hide the cause.
+
+use super::backend::Backend;
+use super::disk::{DiskSettings, look};
+use super::key::VOLUMES_MAX;
+use super::problem::{Place, Report};
+use super::scope::Scope;
+use super::unit::{Complaint, size, size_rounded};
+use crate::budget::{self, Budget, DiskLayout};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Checks everything; returns the cache disk as it was found.
+pub fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
+    page(global, report);
+    listeners(global, report);
+    intent_map(global, report);
+    let disk = disk(global, report);
+    if !global.is_bad("cache.disk") {
+        memory(global, disk.as_ref(), report);
+    }
+    count(volumes, report);
+    names(volumes, report);
+    backends(global, volumes, report);
+    for volume in volumes {
+        mode(volume, report);
+        connections(volume, report);
+    }
+    disk
+}
+
+fn page(global: &Scope, report: &mut Report) {
+    let Some(page) = global.number("cache.page").filter(|page| !page.is_power_of_two()) else { return };
+    let (below, above) = (1 << page.ilog2(), page.next_power_of_two());
+    report.error(
+        global.place("cache.page"),
+        Complaint::new(
+            format!("a page of {} is not a power of two", size(page)),
+            format!("write \"{}\" or \"{}\"", size(below), size(above)),
+        ),
+    );
+}
+
+fn listeners(global: &Scope, report: &mut Report) {
+    let (tcp, admin) = (global.address("listen.tcp"), global.address("admin.listen"));
+    let silent = |path| !global.is_bad(path);
+    if global.path("listen.unix").is_none() && tcp.is_none() && silent("listen.unix") && silent("listen.tcp") {
+        report.error(
+            &Place::WholeFile,
+            Complaint::new("the server listens nowhere", "add unix = \"/run/forebay/nbd.sock\" or tcp to [listen]"),
+        );
+    }
+    if let (Some(tcp), Some(admin)) = (tcp, admin)
+        && clash(tcp, admin)
+    {
+        report.error(
+            global.place("admin.listen"),
+            Complaint::new(format!("{admin} is taken by listen.tcp ({tcp})"), "give one of them another port"),
+        );
+    }
+    for (path, address, what) in [
+        ("listen.tcp", tcp, "read and write every volume: NBD here has neither authentication nor encryption"),
+        ("admin.listen", admin, "read metrics, flush and evict"),
+    ] {
+        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+            report.warning(
+                global.place(path),
+                Complaint::new(
+                    format!("{address} is not a loopback address; whoever reaches it can {what}"),
+                    "listen on 127.0.0.1, or keep the network private",
+                ),
+            );
+        }
+    }
+}
+
+fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+fn intent_map(global: &Scope, report: &mut Report) {
+    if global.flag("cache.intent_map") == Some(false) {
+        report.warning(
+            global.place("cache.intent_map"),
+            Complaint::new(
+                "without the intent map a crash can leave old data in the cache",
+                "remove it but for measurements",
+            ),
+        );
+    }
+}
+
+fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
+    let Some(path) = global.path("cache.disk") else {
+        let alone =
+            ["cache.disk_size", "cache.sparse", "cache.disk_policy", "admission.policy", "admission.sequential_cutoff"];
+        let sound = |path: &str| global.is_given(path) && !global.is_bad(path);
+        for path in alone.into_iter().filter(|path| sound(path) && !global.is_bad("cache.disk")) {
+            report.error(
+                global.place(path),
+                Complaint::new(format!("{path} without a cache disk"), "add disk to [cache], or remove this"),
+            );
+        }
+        return None;
+    };
+    if global.is_bad("cache.disk_size") {
+        return None;
+    }
+    let asked = global.number("cache.disk_size");
+    let disk = match look(path, asked, global.flag("cache.sparse").unwrap_or(false)) {
+        Ok(disk) => disk,
+        Err(complaint) => {
+            report.error(global.place("cache.disk"), complaint);
+            return None;
+        }
+    };
+    let page = global.number("cache.page").filter(|page| page.is_power_of_two())?;
+    if DiskLayout::of(disk.bytes, page).is_none() {
+        let place = if asked.is_some() { "cache.disk_size" } else { "cache.disk" };
+        let minimum = size(DiskLayout::bytes_min(page));
+        report.error(
+            global.place(place),
+            Complaint::new(
+                format!("a cache disk of {} is too small for pages of {}", size(disk.bytes), size(page)),
+                format!("give it at least {minimum}"),
+            ),
+        );
+        return None;
+    }
+    Some(disk)
+}
+
+fn memory(global: &Scope, disk: Option<&DiskSettings>, report: &mut Report) {
+    if global.is_given("cache.disk") && disk.is_none() {
+        return;
+    }
+    let number = |path| global.number(path);
+    let (Some(memory_bytes), Some(page_bytes), Some(clients_max), Some(requests_max), Some(client_bytes_max)) = (
+        number("cache.memory"),
+        number("cache.page").filter(|page| page.is_power_of_two()),
+        number("limits.clients_max"),
+        number("limits.requests_max"),
+        number("limits.client_bytes_max"),
+    ) else {
+        return;
+    };
+    let demand =
+        budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes: disk.map(|disk| disk.bytes) };
+    let budget = match Budget::of(&demand) {
+        Ok(budget) => budget,
+        Err(budget::TooSmall { minimum_bytes, fixed_bytes }) => {
+            let minimum = size(minimum_bytes.next_multiple_of(1 << 20));
+            let complaint = Complaint::new(
+                format!(
+                    "{} of memory is too little: index, checksums and buffers take {} and frames need {}",
+                    size(memory_bytes),
+                    size_rounded(fixed_bytes),
+                    size_rounded(minimum_bytes - fixed_bytes)
+                ),
+                format!("give at least \"{minimum}\", or use larger pages or a smaller cache disk"),
+            );
+            return report.error(global.place("cache.memory"), complaint);
+        }
+    };
+    let transit_bytes = budget.transit_frames * page_bytes;
+    if global.is_given("limits.client_bytes_max") && client_bytes_max > transit_bytes {
+        report.warning(
+            global.place("limits.client_bytes_max"),
+            Complaint::new(
+                format!(
+                    "one client may have more in flight than the {} that memory has room for",
+                    size_rounded(transit_bytes)
+                ),
+                "lower it, or give more memory",
+            ),
+        );
+    }
+}
+
+fn count(volumes: &[Scope], report: &mut Report) {
+    if volumes.is_empty() {
+        report.error(&Place::WholeFile, Complaint::new("there is no volume", "add [[volume]] with name and backend"));
+    }
+    if let Some(first_beyond) = volumes.get(VOLUMES_MAX) {
+        report.error(
+            &first_beyond.place,
+            Complaint::new(
+                format!("{} volumes are more than the {VOLUMES_MAX} that a cache has room for", volumes.len()),
+                "run a second cache for the rest",
+            ),
+        );
+    }
+}
+
+fn names(volumes: &[Scope], report: &mut Report) {
+    let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
+    for volume in volumes {
+        let Some(name) = volume.name("volume.name") else { continue };
+        let place = volume.place("volume.name");
+        match seen.get(name) {
+            Some(first) => report.error(
+                place,
+                Complaint::new(
+                    format!("a volume named \"{name}\" is there already{}", on_line(first)),
+                    "names are the clients' way to tell volumes apart: choose another",
+                ),
+            ),
+            None => {
+                seen.insert(name, place);
+            }
+        }
+    }
+}
+
+fn backends(global: &Scope, volumes: &[Scope], report: &mut Report) {
+    let disk = global.path("cache.disk").map(real);
+    let mut seen: Vec<(Backend, &Place)> = Vec::new();
+    for volume in volumes {
+        let Some(backend) = volume.backend("volume.backend").map(resolved) else { continue };
+        let place = volume.place("volume.backend");
+        if let (Backend::Path(path), Some(disk)) = (&backend, &disk)
+            && path == disk
+        {
+            report.error(
+                place,
+                Complaint::new(format!("{backend} is the cache disk"), "a volume needs a back end of its own"),
+            );
+        }
+        if is_this_server(&backend, global) {
+            report.error(
+                place,
+                Complaint::new(format!("{backend} is this server itself"), "name the server where the data is"),
+            );
+        }
+        // Memory devices are new ones each time: two of a size are not the same.
+        let twin = seen.iter().find(|(other, _)| *other == backend && !matches!(backend, Backend::Memory { .. }));
+        if let Some((_, first)) = twin {
+            report.error(
+                place,
+                Complaint::new(
+                    format!("the back end {backend} is another volume's already{}", on_line(first)),
+                    "two caches of one back end would not see each other's writes: keep one",
+                ),
+            );
+        }
+        seen.push((backend, place));
+    }
+}
+
+fn resolved(backend: &Backend) -> Backend {
+    match backend {
+        Backend::Path(path) => Backend::Path(real(path)),
+        Backend::NbdUnix { socket, export } => Backend::NbdUnix { socket: real(socket), export: export.clone() },
+        Backend::NbdTcp { host, port, export } if host == "localhost" => {
+            Backend::NbdTcp { host: "127.0.0.1".into(), port: *port, export: export.clone() }
+        }
+        other => other.clone(),
+    }
+}
+
+/// The path without links, if it leads anywhere.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn is_this_server(backend: &Backend, global: &Scope) -> bool {
+    match backend {
+        Backend::NbdTcp { host, port, .. } => global.address("listen.tcp").is_some_and(|tcp| {
+            let same_host =
+                host.parse().is_ok_and(|ip: IpAddr| tcp.ip() == ip || (tcp.ip().is_unspecified() && ip.is_loopback()));
+            tcp.port() == *port && same_host
+        }),
+        Backend::NbdUnix { socket, .. } => global.path("listen.unix").is_some_and(|unix| real(unix) == *socket),
+        Backend::Path(_) | Backend::Memory { .. } => false,
+    }
+}
+
+fn mode(volume: &Scope, report: &mut Report) {
+    let mode = volume.choice("volume.mode").and_then(forebay_core::WriteMode::from_name);
+    if let Some(mode) = mode.filter(|mode| !mode.available()) {
+        report.error(
+            volume.place("volume.mode"),
+            Complaint::new(
+                format!("mode \"{}\" (write-back) is not in this version", mode.name()),
+                "use \"through\": writes are answered when the back end has them",
+            ),
+        );
+    }
+}
+
+fn connections(volume: &Scope, report: &mut Report) {
+    let Some(backend) = volume.backend("volume.backend").filter(|backend| !backend.is_nbd()) else { return };
+    if volume.is_given("volume.connections") {
+        report.warning(
+            volume.place("volume.connections"),
+            Complaint::new(format!("{backend} is not reached over connections"), "remove it"),
+        );
+    }
+}
+
+fn on_line(place: &Place) -> String {
+    match place {
+        Place::File { line, .. } => format!(" (line {line})"),
+        _ => String::new(),
+    }
+}

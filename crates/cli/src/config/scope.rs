@@ -1,0 +1,135 @@
+//! Precedence: flag over environment over file over default.
+//!
+//! A [`Scope`] holds, for each key, the value that won and where it came from. A value that was given but is bad
+//! holds its place: it neither falls back to a default nor makes a rule complain about its consequences.
+
+use super::backend::Backend;
+use super::document::Given;
+use super::expand::Environment;
+use super::key::{self, KEYS, Key, Presence};
+use super::nearest::nearest;
+use super::problem::{Place, Report};
+use super::unit::Complaint;
+use super::value::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Flags that were given: paths of keys and texts.
+pub type Overrides = Vec<(&'static Key, String)>;
+
+/// The values that won.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    given: BTreeMap<&'static str, Given>,
+    /// Where it begins; what is missing is missing there.
+    pub place: Place,
+}
+
+impl Scope {
+    /// The defaults, under what is `given` (later ones win).
+    pub fn new(place: Place, of_volume: bool, given: Vec<Given>) -> Self {
+        let keys = KEYS.iter().filter(|key| key.is_of_volume() == of_volume);
+        let defaults = keys.filter_map(|key| match key.presence {
+            Presence::Default(text) => Some(Given { key, place: Place::Default, value: key.kind.parse(text).ok() }),
+            Presence::Required | Presence::Optional => None,
+        });
+        Self { given: defaults.chain(given).map(|given| (given.key.path, given)).collect(), place }
+    }
+
+    /// Reports required keys that nobody gave.
+    pub fn require(&self, report: &mut Report) {
+        let of_volume = self.given.keys().next().is_some_and(|path| path.starts_with("volume."));
+        for key in KEYS.iter().filter(|key| key.is_of_volume() == of_volume && key.presence == Presence::Required) {
+            if !self.given.contains_key(key.path) {
+                let what = if of_volume { "this volume" } else { "the configuration" };
+                report.error(
+                    &self.place,
+                    Complaint::new(
+                        format!("{what} has no {}", key.name()),
+                        format!("add {} = {}", key.name(), key.kind.example()),
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Where the key's value came from.
+    pub fn place(&self, path: &str) -> &Place {
+        self.given.get(path).map_or(&self.place, |given| &given.place)
+    }
+
+    /// Whether somebody gave the key, rather than its default.
+    pub fn is_given(&self, path: &str) -> bool {
+        self.given.get(path).is_some_and(|given| given.place != Place::Default)
+    }
+
+    /// Whether the key was given a bad value.
+    pub fn is_bad(&self, path: &str) -> bool {
+        self.given.get(path).is_some_and(|given| given.value.is_none())
+    }
+
+    fn value(&self, path: &'static str) -> Option<&Value> {
+        let key = key::row(path);
+        self.given.get(key.path).and_then(|given| given.value.as_ref())
+    }
+}
+
+/// Reads a key of a known kind; a wrong kind is a bug of the caller.
+macro_rules! read {
+    ($name:ident, $pattern:pat => $out:expr, $type:ty) => {
+        #[doc = "The key's value, unless it is absent or bad."]
+        pub fn $name(&self, path: &'static str) -> Option<$type> {
+            self.value(path).map(|value| match value {
+                $pattern => $out,
+                other => panic!("{path} is read as {} but holds {other:?}", stringify!($name)),
+            })
+        }
+    };
+}
+
+impl Scope {
+    read!(number, Value::Size(n) | Value::Time(n) | Value::Count(n) | Value::Rate(n) => *n, u64);
+    read!(flag, Value::Flag(flag) => *flag, bool);
+    read!(name, Value::Name(name) => name.as_str(), &str);
+    read!(path, Value::Path(path) => path.as_path(), &Path);
+    read!(choice, Value::Choice(word) => *word, &'static str);
+    read!(backend, Value::Backend(backend) => backend, &Backend);
+
+    /// The address, unless it is absent, bad or "none".
+    pub fn address(&self, path: &'static str) -> Option<SocketAddr> {
+        self.value(path).and_then(|value| match value {
+            Value::Address(address) => *address,
+            other => panic!("{path} is read as an address but holds {other:?}"),
+        })
+    }
+}
+
+/// What the environment gives. A `FOREBAY_*` variable that is near a key's, but is not one, is warned of.
+pub fn environment(environment: &Environment, report: &mut Report) -> Vec<Given> {
+    let keys = || KEYS.iter().filter(|key| !key.is_of_volume());
+    let variables: Vec<_> = keys().map(|key| (key, key.variable())).collect();
+    for name in environment.keys().filter(|name| name.starts_with("FOREBAY_")) {
+        let known = variables.iter().map(|(_, variable)| variable.as_str());
+        if let Some(near) = nearest(name, known).filter(|near| near != name) {
+            let complaint = Complaint::new("not a variable of Forebay, and ignored", format!("nearest: {near}"));
+            report.warning(&Place::Environment(name.clone()), complaint);
+        }
+    }
+    let given = variables.into_iter().filter_map(|(key, name)| {
+        let text = environment.get(&name)?;
+        Some(parsed(key, text, Place::Environment(name), report))
+    });
+    given.collect()
+}
+
+/// What the flags give.
+pub fn flags(overrides: &Overrides, report: &mut Report) -> Vec<Given> {
+    let flags = overrides.iter();
+    flags.map(|(key, text)| parsed(key, text, Place::Flag(format!("--{}", key.flag())), report)).collect()
+}
+
+fn parsed(key: &'static Key, text: &str, place: Place, report: &mut Report) -> Given {
+    let value = key.kind.parse(text).map_err(|complaint| report.error(&place, complaint));
+    Given { key, place, value: value.ok() }
+}

@@ -1,0 +1,179 @@
+//! A configuration without problems, as the program uses it.
+
+use super::backend::Backend;
+use super::disk::DiskSettings;
+use super::scope::Scope;
+use forebay_core::{AdmissionConfig, Limits, WriteMode};
+use forebay_policy::evict::PolicyKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that was configured. What each field means is in the table of keys.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The cache.
+    pub cache: CacheSettings,
+    /// Which pages the disk tier takes.
+    pub admission: AdmissionConfig,
+    /// Where the NBD server listens.
+    pub listen: ListenSettings,
+    /// Where the admin endpoint listens, if it does.
+    pub admin: Option<SocketAddr>,
+    /// Limits of the server.
+    pub limits: LimitSettings,
+    /// The log.
+    pub log: LogSettings,
+    /// The volumes; at least one.
+    pub volumes: Vec<VolumeSettings>,
+}
+
+/// `[cache]`.
+#[derive(Clone, Debug)]
+pub struct CacheSettings {
+    /// The cache disk, if there is one.
+    pub disk: Option<DiskSettings>,
+    /// All memory.
+    pub memory_bytes: u64,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Directory of the generation number and the lock.
+    pub state_dir: PathBuf,
+    /// Eviction of the memory tier.
+    pub memory_policy: PolicyKind,
+    /// Eviction of the disk tier.
+    pub disk_policy: PolicyKind,
+    /// Whether regions in flight are recorded; unsafe when false.
+    pub intent_map: bool,
+}
+
+/// `[listen]`; at least one is there.
+#[derive(Clone, Debug)]
+pub struct ListenSettings {
+    /// Unix socket.
+    pub unix: Option<PathBuf>,
+    /// TCP address.
+    pub tcp: Option<SocketAddr>,
+}
+
+/// `[limits]`.
+#[derive(Clone, Debug)]
+pub struct LimitSettings {
+    /// NBD connections at one time.
+    pub clients_max: u32,
+    /// Payload in flight for one client.
+    pub client_bytes_max: u64,
+    /// The cache's own limits.
+    pub cache: Limits,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// The least severe level that is logged: error, warn, info, debug or trace.
+    pub level: &'static str,
+    /// JSON lines instead of text.
+    pub json: bool,
+}
+
+/// `[[volume]]`.
+#[derive(Clone, Debug)]
+pub struct VolumeSettings {
+    /// Its name, and that of its export.
+    pub name: String,
+    /// Where its truth is.
+    pub backend: Backend,
+    /// How it treats writes; one that this version has.
+    pub mode: WriteMode,
+    /// Connections to an NBD back end.
+    pub connections: u32,
+    /// Deadline of a request to the back end.
+    pub timeout_ns: u64,
+    /// Slows the back end down.
+    pub paced: Option<Paced>,
+}
+
+/// How slow a paced back end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paced {
+    /// Bytes a second; `None`: as fast as it is.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Delay of every operation.
+    pub latency_ns: u64,
+}
+
+impl Settings {
+    /// The settings of scopes that were found to be without problems.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub(super) fn of(global: &Scope, volumes: &[Scope], disk: Option<DiskSettings>) -> Self {
+        let number = |path| sound(path, global.number(path));
+        let policy = |path| {
+            let name = sound(path, global.choice(path));
+            name.parse::<PolicyKind>().unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        Self {
+            cache: CacheSettings {
+                disk,
+                memory_bytes: number("cache.memory"),
+                page_bytes: number("cache.page") as u32,
+                state_dir: sound("cache.state_dir", global.path("cache.state_dir")).to_owned(),
+                memory_policy: policy("cache.memory_policy"),
+                disk_policy: policy("cache.disk_policy"),
+                intent_map: sound("cache.intent_map", global.flag("cache.intent_map")),
+            },
+            admission: AdmissionConfig {
+                second_access: global.choice("admission.policy") == Some("second-access"),
+                sequential_cutoff_bytes: number("admission.sequential_cutoff"),
+            },
+            listen: ListenSettings {
+                unix: global.path("listen.unix").map(Into::into),
+                tcp: global.address("listen.tcp"),
+            },
+            admin: global.address("admin.listen"),
+            limits: LimitSettings {
+                clients_max: number("limits.clients_max") as u32,
+                client_bytes_max: number("limits.client_bytes_max"),
+                cache: Limits {
+                    requests_max: number("limits.requests_max") as u32,
+                    hedge_floor_ns: number("limits.hedge_after"),
+                    disk_errors_max: number("limits.disk_errors_max") as u32,
+                    disk_timeout_ns: number("limits.disk_timeout"),
+                    // The cache has one deadline for all; a volume's own is its device's.
+                    backend_timeout_ns: volumes
+                        .iter()
+                        .filter_map(|volume| volume.number("volume.timeout"))
+                        .max()
+                        .unwrap_or(0),
+                    ..Limits::default()
+                },
+            },
+            log: LogSettings {
+                level: sound("log.level", global.choice("log.level")),
+                json: global.choice("log.format") == Some("json"),
+            },
+            volumes: volumes.iter().map(VolumeSettings::of).collect(),
+        }
+    }
+}
+
+impl VolumeSettings {
+    fn of(scope: &Scope) -> Self {
+        let number = |path| sound(path, scope.number(path));
+        let rate_bytes_per_s = scope.number("volume.paced.rate");
+        let latency = scope.number("volume.paced.latency");
+        let paced = rate_bytes_per_s.is_some() || latency.is_some();
+        Self {
+            name: sound("volume.name", scope.name("volume.name")).to_owned(),
+            backend: sound("volume.backend", scope.backend("volume.backend")).clone(),
+            mode: sound("volume.mode", scope.choice("volume.mode").and_then(WriteMode::from_name)),
+            connections: number("volume.connections") as u32,
+            timeout_ns: number("volume.timeout"),
+            paced: paced.then(|| Paced { rate_bytes_per_s, latency_ns: latency.unwrap_or(0) }),
+        }
+    }
+}
+
+fn sound<T>(path: &str, value: Option<T>) -> T {
+    value.unwrap_or_else(|| panic!("{path} has no value, though no problem was reported"))
+}
