@@ -1,0 +1,21 @@
+//! Devices: what holds the bytes, and the layers that may be put over any of them.
+//!
+//! | holds bytes | is a layer |
+//! |---|---|
+//! | [`file`]: a file or block device, over io_uring | [`paced`]: a rate and a latency |
+//! | [`nbd`]: an export of an NBD server | [`faulty`]: errors, delays and hangs by rule |
+//! | [`memory`]: RAM | [`recording`]: counts by kind |
+//!
+//! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
+//! [`crate::device`].
+
+pub(crate) mod check;
+pub mod conformance;
+pub mod faulty;
+pub mod file;
+pub mod memory;
+pub mod paced;
+mod pending;
+pub mod recording;
+#[cfg(test)]
+pub(crate) mod scripted;

@@ -1,0 +1,84 @@
+//! The contract of [`forebay_engine::device`], held over every device on the real reactor.
+
+mod rig;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use forebay_engine::device::Device;
+use forebay_engine::devices::faulty::{Effect, Faults, Faulty, Kinds, Rule};
+use forebay_engine::devices::file::FileDevice;
+use forebay_engine::devices::memory::Memory;
+use forebay_engine::devices::paced::{Pace, Paced};
+use forebay_engine::devices::recording::{Record, Recording};
+use forebay_uring::{Direct, OpenOptions};
+use rig::Rig;
+
+const OPEN: OpenOptions = OpenOptions { write: true, direct: true, exclusive: true, create: false };
+
+fn sized_file(directory: &Path, bytes: u64) -> std::path::PathBuf {
+    let path = directory.join("device");
+    let file = std::fs::File::create(&path).expect("a file in a new directory");
+    file.set_len(bytes).expect("a sparse file");
+    path
+}
+
+/// A directory on a disk, where O_DIRECT works; the directory for temporary files may be in memory.
+fn disk_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
+}
+
+#[test]
+fn memory() {
+    let mut rig = Rig::new();
+    let mut device = Memory::new(Rc::clone(&rig.arena), (3 << 20) + 512);
+    rig.conform(&mut device, 2500);
+}
+
+#[test]
+fn layers_keep_the_contract() {
+    let mut rig = Rig::new();
+    let faults = Faults::new();
+    faults.add(Rule { skip: 100, times: 50, ..Rule::of(Kinds::READ, Effect::DelayNs(200_000)) });
+    let memory = Memory::new(Rc::clone(&rig.arena), (3 << 20) + 512);
+    let paced = Paced::new(memory, Pace::new(2_000_000_000, 10_000));
+    let mut device = Recording::new(Faulty::new(paced, faults), Record::with_log(100));
+    rig.conform(&mut device, 2000);
+}
+
+#[test]
+fn file_past_the_page_cache() {
+    let directory = disk_directory();
+    let path = sized_file(directory.path(), (4 << 20) + 3 * 512);
+    let mut rig = Rig::new();
+    let mut device = FileDevice::open(rig.port(), rig.frames, &path, OPEN).expect("a file that opens");
+    if device.facts().direct != Direct::On {
+        println!("skipped: no O_DIRECT on {}: {:?}", path.display(), device.facts().direct);
+    }
+    rig.conform(&mut device, 2500);
+}
+
+#[test]
+fn file_through_the_page_cache() {
+    let directory = disk_directory();
+    let path = sized_file(directory.path(), (1 << 20) + 512 + 100);
+    let mut rig = Rig::new();
+    let options = OpenOptions { direct: false, ..OPEN };
+    let mut device = FileDevice::open(rig.port(), rig.frames, &path, options).expect("a file that opens");
+    assert_eq!(device.geometry().bytes, (1 << 20) + 512, "whole sectors only");
+    rig.conform(&mut device, 2000);
+}
+
+/// A file on tmpfs has direct I/O in units of 4096 bytes where the kernel has it at all.
+#[test]
+fn file_in_memory() {
+    let directory = match tempfile::tempdir_in("/dev/shm") {
+        Ok(directory) => directory,
+        Err(error) => return println!("skipped: no /dev/shm ({error})"),
+    };
+    let path = sized_file(directory.path(), (2 << 20) + 7 * 512);
+    let mut rig = Rig::new();
+    let mut device = FileDevice::open(rig.port(), rig.frames, &path, OPEN).expect("a file that opens");
+    println!("{:?}", device.facts());
+    rig.conform(&mut device, 2500);
+}
