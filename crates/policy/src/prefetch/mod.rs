@@ -1,0 +1,5 @@
+//! Prefetch: what will be asked for next.
+
+pub mod stream;
+
+pub use stream::{STREAMS, Stream, StreamTable};
