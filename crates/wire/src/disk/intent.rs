@@ -136,6 +136,7 @@ fn no_bit_from(words: &[u64; WORDS], region_count: u32) -> bool {
 
 /// What one copy of a map holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "two are decoded for each volume at attach; a box buys nothing")]
 pub enum Copy {
     /// A map of this cache. Whose volume's it is, the caller compares.
     Valid(IntentMap),

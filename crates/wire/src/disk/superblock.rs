@@ -262,10 +262,8 @@ pub fn probe(head: &[u8]) -> Found {
         decode(copy, &head[at..at + SECTOR_BYTES])
     });
     let whole = copies.iter().all(|copy| matches!(copy, Copy::Valid(_) | Copy::Newer(_) | Copy::Older(_)));
-    if !whole {
-        if let Content::Known(name) = signature::identify(head) {
-            return Found::Foreign(name);
-        }
+    if !whole && let Content::Known(name) = signature::identify(head) {
+        return Found::Foreign(name);
     }
     let version = |copy: &Copy| if let Copy::Newer(version) = copy { Some(*version) } else { None };
     if let Some(version) = copies.iter().filter_map(version).max() {
