@@ -1,0 +1,131 @@
+//! What the endpoint needs of the cache.
+
+use crate::snapshot::Snapshot;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The cache, as seen by its operator. Called from the endpoint's threads, several at a time.
+pub trait Control: Send + Sync + 'static {
+    /// Where the cache stands. Must not block: health checks call it in the endpoint's loop.
+    fn state(&self) -> State;
+
+    /// What the cache has seen and holds. May wait for the shards, at most a second.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    fn snapshot(&self) -> Result<Snapshot, ControlError>;
+
+    /// Makes every answered write of the volume durable. May wait, at most the back end's timeout.
+    ///
+    /// # Errors
+    /// When there is no such volume, or its flush failed.
+    fn flush(&self, volume: &str) -> Result<(), ControlError>;
+
+    /// Drops clean pages of the volume's range from both tiers; to the volume's end without a length.
+    ///
+    /// # Errors
+    /// When there is no such volume or range, or it could not be done now.
+    fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError>;
+}
+
+/// Where a cache stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Attaching devices; no client is served.
+    #[default]
+    Starting,
+    /// Serving, while the slot table is still being read.
+    Recovering,
+    /// Serving.
+    Ready,
+    /// Asked to stop; bringing the cache disk up to date.
+    Draining,
+    /// Unable to serve.
+    Failed,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Starting, Self::Recovering, Self::Ready, Self::Draining, Self::Failed];
+
+    /// Its name in metrics and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Recovering => "recovering",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether clients are served.
+    #[must_use]
+    pub fn is_serving(self) -> bool {
+        matches!(self, Self::Recovering | Self::Ready)
+    }
+}
+
+/// What the caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// Name something that exists.
+    NotFound,
+    /// Correct the request.
+    Invalid,
+    /// Not from there: the request came by way of a web page or a foreign name.
+    Forbidden,
+    /// Try again later.
+    Temporary,
+    /// Look into it: trying again will not help.
+    Failed,
+}
+
+/// An error as the operator is told: the thing, the cause, the next step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlError {
+    /// What the caller should do.
+    pub kind: ErrorKind,
+    /// What it is about: `volume "vm1"`.
+    pub thing: String,
+    /// Why it failed.
+    pub cause: String,
+    /// What to do next.
+    pub next: String,
+}
+
+/// The body of an answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ControlError,
+}
+
+impl ControlError {
+    /// An error of that kind about `thing`.
+    pub fn new(kind: ErrorKind, thing: impl Into<String>, cause: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { kind, thing: thing.into(), cause: cause.into(), next: next.into() }
+    }
+
+    /// There is no volume of that name.
+    #[must_use]
+    pub fn no_volume(name: &str) -> Self {
+        Self::new(
+            ErrorKind::NotFound,
+            format!("volume \"{name}\""),
+            "there is none of that name",
+            "`forebay status` lists them",
+        )
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.thing, self.cause, self.next)
+    }
+}
+
+impl std::error::Error for ControlError {}

@@ -1,0 +1,272 @@
+//! Prometheus metrics: one table of rows, from which both the text and docs/reference/metrics.md are written.
+//!
+//! A row says how it is read from a [`Snapshot`]. Names are `forebay_<noun>_<unit>`, counters end in `_total`. The
+//! text is OpenMetrics, which Prometheus reads. Durations have one bucket an octave, 1 us to 17 s: the bounds must not
+//! change from scrape to scrape, and 25 of them a histogram are enough to tell a hit from a miss.
+
+use crate::control::State;
+use crate::latency::Latency;
+use crate::snapshot::{Disk, Snapshot, Volume};
+use prometheus_client::encoding::text::encode_eof;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+/// The content type of [`text`].
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type ReadVolume = fn(&Volume) -> u64;
+type Labels = Vec<(&'static str, String)>;
+
+enum Kind {
+    Counter(fn(&Snapshot) -> Vec<(Labels, u64)>),
+    Gauge(fn(&Snapshot) -> Vec<(Labels, f64)>),
+    Duration(fn(&Snapshot) -> Vec<(Labels, &Latency)>),
+}
+
+struct Metric {
+    /// Without `_total`, which the encoder adds.
+    name: &'static str,
+    labels: &'static str,
+    help: &'static str,
+    kind: Kind,
+}
+
+const fn counter(
+    name: &'static str,
+    labels: &'static str,
+    help: &'static str,
+    read: fn(&Snapshot) -> Vec<(Labels, u64)>,
+) -> Metric {
+    Metric { name, labels, help, kind: Kind::Counter(read) }
+}
+
+const fn gauge(
+    name: &'static str,
+    labels: &'static str,
+    help: &'static str,
+    read: fn(&Snapshot) -> Vec<(Labels, f64)>,
+) -> Metric {
+    Metric { name, labels, help, kind: Kind::Gauge(read) }
+}
+
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    gauge("forebay_build_info", "version", "Always 1; the label says which version runs.",
+        |s| vec![(vec![("version", s.version.clone())], 1.0)]),
+    gauge("forebay_state", "state", "1 for the state that the cache is in, 0 for the others.",
+        |s| State::ALL.iter().map(|state| (vec![("state", state.name().to_owned())], f64::from(u8::from(*state == s.state)))).collect()),
+    gauge("forebay_uptime_seconds", "", "Since the process began.", |s| one(s.uptime_seconds)),
+    gauge("forebay_page_bytes", "", "Size of a page.", |s| one(s.page_bytes as f64)),
+    gauge("forebay_tier_pages", "tier", "Pages kept in a tier.", |s| tiers(s, |tier| tier.pages)),
+    gauge("forebay_tier_capacity_pages", "tier", "Pages that a tier has room for.", |s| tiers(s, |tier| tier.pages_max)),
+    gauge("forebay_queue_requests", "queue", "Depth of a queue: requests in flight and those waiting for frames, device operations, stores to the disk tier.", queues),
+    gauge("forebay_intent_regions", "", "Regions of the write-intent maps that are set: what a crash now would drop.", |s| one(s.intent_regions as f64)),
+    gauge("forebay_recovery_slots", "", "Slots whose records were read since the start.", |s| one(s.recovery.scanned_slots as f64)),
+    gauge("forebay_recovery_running", "", "1 while the slot table is being read.", |s| one(f64::from(u8::from(s.recovery.running)))),
+
+    gauge("forebay_disk_attached", "", "1 while the cache disk is in use; 0 after it was given up.", |s| disk(s, |d| f64::from(u8::from(d.attached)))),
+    gauge("forebay_disk_dirty_sectors", "", "Sectors of the slot table that have to be written.", |s| disk(s, |d| d.dirty_sectors as f64)),
+    counter("forebay_fail_opens", "", "Times that the cache went on without its disk.", |s| disk(s, |d| d.fail_opens)),
+    counter("forebay_disk_errors", "", "Operations of the cache disk that failed.", |s| disk(s, |d| d.errors)),
+    counter("forebay_disk_bad_blocks", "", "Blocks of the cache disk that were not what was written there; fetched again.", |s| disk(s, |d| d.bad_blocks)),
+    counter("forebay_disk_skipped_pages", "", "Pages that the disk tier did not take: too many stores in flight, or no slot could be freed.", |s| disk(s, |d| d.stores_skipped)),
+    counter("forebay_disk_slot_write_bytes", "", "Bytes written to slots.", |s| disk(s, |d| d.slot_write_bytes)),
+    counter("forebay_disk_table_sectors", "", "Sectors (4 KiB) of the slot table written.", |s| disk(s, |d| d.table_sector_writes)),
+    counter("forebay_disk_intent_sectors", "", "Sectors (4 KiB) of the write-intent maps written.", |s| disk(s, |d| d.intent_writes)),
+    counter("forebay_disk_sweeps", "", "Times that the cache disk was brought up to date.", |s| disk(s, |d| d.sweeps)),
+    Metric { name: "forebay_disk_read_duration_seconds", labels: "", help: "Recent reads of slots.",
+        kind: Kind::Duration(|s| s.disk.iter().map(|disk| (vec![], &disk.read_latency)).collect()) },
+
+    counter("forebay_volume_requests", "volume, op", "Requests answered, well or not.",
+        |s| by(s, "op", &[("read", |v| v.reads), ("write", |v| v.writes), ("flush", |v| v.flushes), ("trim", |v| v.trims)])),
+    counter("forebay_volume_bytes", "volume, op", "Bytes that clients read and wrote.",
+        |s| by(s, "op", &[("read", |v| v.read_bytes), ("write", |v| v.write_bytes)])),
+    counter("forebay_volume_errors", "volume, op", "Requests that failed.",
+        |s| by(s, "op", &[("read", |v| v.read_errors), ("write", |v| v.write_errors), ("flush", |v| v.flush_errors)])),
+    counter("forebay_volume_read_parts", "volume, path", "Parts of reads (one a page) by the farthest path they needed: memory and disk are hits, backend is a miss.",
+        |s| by(s, "path", &[("memory", |v| v.memory_hits), ("disk", |v| v.disk_hits), ("backend", |v| v.misses)])),
+    counter("forebay_volume_recovering_parts", "volume", "Misses while the slot table was being read; some of their pages were warm.",
+        |s| volumes(s, |v| v.recovering_misses)),
+    counter("forebay_volume_path_bytes", "volume, path, op", "Bytes that moved by path.", path_bytes),
+    counter("forebay_volume_admitted_bytes", "volume", "Bytes that the disk tier took.", |s| volumes(s, |v| v.admitted_bytes)),
+    counter("forebay_volume_hedged_reads", "volume", "Reads of slow slots that were also sent to the back end.", |s| volumes(s, |v| v.hedged_reads)),
+    gauge("forebay_volume_size_bytes", "volume", "Size of a volume.", |s| s.volumes.iter().map(|v| (of(v), v.bytes as f64)).collect()),
+    Metric { name: "forebay_volume_request_duration_seconds", labels: "volume, op", help: "From a request's first byte to its answer.",
+        kind: Kind::Duration(durations) },
+
+    gauge("forebay_nbd_connections_open", "", "NBD connections open now.", |s| one(s.nbd.connections_open as f64)),
+    counter("forebay_nbd_connections", "", "NBD connections that reached a volume.", |s| one(s.nbd.connections)),
+    counter("forebay_nbd_refused_connections", "", "NBD connections turned away: too many clients, or no descriptors.", |s| one(s.nbd.connections_refused)),
+    counter("forebay_nbd_failed_handshakes", "reason", "NBD handshakes given up.", |s| map(&s.nbd.handshakes_failed, "reason")),
+    counter("forebay_nbd_closed_connections", "reason", "NBD connections closed.", |s| map(&s.nbd.closed, "reason")),
+    counter("forebay_nbd_requests", "op", "NBD requests received.", |s| map(&s.nbd.requests, "op")),
+    counter("forebay_nbd_errors", "error", "NBD requests answered with an error.", |s| map(&s.nbd.errors, "error")),
+    counter("forebay_nbd_received_bytes", "", "Payload received over NBD.", |s| one(s.nbd.received_bytes)),
+    counter("forebay_nbd_sent_bytes", "", "Payload sent over NBD.", |s| one(s.nbd.sent_bytes)),
+    counter("forebay_nbd_blocked_sends", "", "Times that a client's socket was full.", |s| one(s.nbd.sends_blocked)),
+];
+
+fn one<T>(value: T) -> Vec<(Labels, T)> {
+    vec![(vec![], value)]
+}
+
+fn of(volume: &Volume) -> Labels {
+    vec![("volume", volume.name.clone())]
+}
+
+fn disk<T>(snapshot: &Snapshot, read: fn(&Disk) -> T) -> Vec<(Labels, T)> {
+    snapshot.disk.iter().map(|disk| (vec![], read(disk))).collect()
+}
+
+fn tiers(snapshot: &Snapshot, read: fn(&crate::Tier) -> u64) -> Vec<(Labels, f64)> {
+    let memory = ("memory", &snapshot.memory);
+    let tiers = std::iter::once(memory).chain(snapshot.disk.iter().map(|disk| ("disk", &disk.tier)));
+    tiers.map(|(name, tier)| (vec![("tier", name.to_owned())], read(tier) as f64)).collect()
+}
+
+fn queues(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
+    let queues = &snapshot.queues;
+    let depths = [
+        ("requests", queues.requests),
+        ("waiting", queues.requests_waiting),
+        ("operations", queues.operations),
+        ("stores", queues.stores),
+    ];
+    depths.map(|(name, depth)| (vec![("queue", name.to_owned())], depth as f64)).into()
+}
+
+fn volumes(snapshot: &Snapshot, read: ReadVolume) -> Vec<(Labels, u64)> {
+    snapshot.volumes.iter().map(|volume| (of(volume), read(volume))).collect()
+}
+
+fn by(snapshot: &Snapshot, label: &'static str, rows: &[(&'static str, ReadVolume)]) -> Vec<(Labels, u64)> {
+    let labelled = |volume: &Volume, value: &str| [of(volume), vec![(label, value.to_owned())]].concat();
+    let of_volume = |volume| rows.iter().map(move |(value, read)| (labelled(volume, value), read(volume)));
+    snapshot.volumes.iter().flat_map(of_volume).collect()
+}
+
+fn path_bytes(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
+    let of_volume = |volume: &Volume| {
+        let moved = [
+            ("memory", "read", volume.memory_read_bytes),
+            ("disk", "read", volume.disk_read_bytes),
+            ("backend", "read", volume.backend_read_bytes),
+            ("backend", "write", volume.backend_write_bytes),
+        ];
+        let labels =
+            |path: &str, op: &str| [of(volume), vec![("path", path.to_owned()), ("op", op.to_owned())]].concat();
+        moved.map(|(path, op, bytes)| (labels(path, op), bytes))
+    };
+    snapshot.volumes.iter().flat_map(of_volume).collect()
+}
+
+fn durations(snapshot: &Snapshot) -> Vec<(Labels, &Latency)> {
+    fn of_volume(volume: &Volume) -> [(Labels, &Latency); 3] {
+        let Volume { read_latency, write_latency, flush_latency, .. } = volume;
+        let of_op = |op: &str| [of(volume), vec![("op", op.to_owned())]].concat();
+        [(of_op("read"), read_latency), (of_op("write"), write_latency), (of_op("flush"), flush_latency)]
+    }
+    snapshot.volumes.iter().flat_map(of_volume).collect()
+}
+
+fn map(counts: &BTreeMap<String, u64>, label: &'static str) -> Vec<(Labels, u64)> {
+    counts.iter().map(|(value, count)| (vec![(label, value.clone())], *count)).collect()
+}
+
+/// A snapshot as OpenMetrics text.
+pub(crate) fn text(snapshot: Snapshot) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Collected(snapshot)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode_registry(&mut text, &registry)?;
+    encode_eof(&mut text)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Collected(Snapshot);
+
+impl prometheus_client::collector::Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        METRICS.iter().try_for_each(|metric| encode(metric, &self.0, &mut encoder))
+    }
+}
+
+fn encode(metric: &Metric, snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    // The encoder ends the help text with a stop of its own.
+    let help = metric.help.trim_end_matches('.');
+    let mut descriptor = encoder.encode_descriptor(metric.name, help, None, metric.kind.metric_type())?;
+    match &metric.kind {
+        Kind::Counter(read) => read(snapshot).iter().try_for_each(|(labels, count)| {
+            labelled(&mut descriptor, labels, |sample| sample.encode_counter::<NoLabelSet, _, f64>(count, None))
+        }),
+        Kind::Gauge(read) => read(snapshot)
+            .iter()
+            .try_for_each(|(labels, value)| labelled(&mut descriptor, labels, |sample| sample.encode_gauge(value))),
+        Kind::Duration(read) => read(snapshot).iter().try_for_each(|(labels, latency)| {
+            let sum_seconds = latency.sum_ns as f64 / 1e9;
+            let buckets = duration_buckets(latency);
+            labelled(&mut descriptor, labels, |sample| {
+                sample.encode_histogram::<NoLabelSet>(sum_seconds, latency.count, &buckets, None)
+            })
+        }),
+    }
+}
+
+/// Writes a sample with its labels; without any, it has no braces.
+fn labelled(
+    descriptor: &mut MetricEncoder<'_>,
+    labels: &Labels,
+    write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    if labels.is_empty() { write(descriptor) } else { write(&mut descriptor.encode_family(labels)?) }
+}
+
+/// (Upper bound in seconds, count in the bucket), one an octave; the last has the rest.
+fn duration_buckets(latency: &Latency) -> Vec<(f64, u64)> {
+    let mut below = 0;
+    let mut buckets: Vec<_> = (10..=34)
+        .map(|exponent| {
+            let bound_ns = 1u64 << exponent;
+            let count = latency.count_below(bound_ns) - below;
+            below += count;
+            (bound_ns as f64 / 1e9, count)
+        })
+        .collect();
+    buckets.push((f64::MAX, latency.count.saturating_sub(below)));
+    buckets
+}
+
+impl Kind {
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Self::Counter(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+            Self::Duration(_) => MetricType::Histogram,
+        }
+    }
+}
+
+/// docs/reference/metrics.md.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = "# Metrics\n\n<!-- Generated by `forebay docs`; edit crates/admin/src/metrics.rs instead. -->\n\n\
+        `GET /metrics` of the admin endpoint, in OpenMetrics text.\n\n\
+        | metric | type | labels | meaning |\n|---|---|---|---|\n"
+        .to_owned();
+    for Metric { name, labels, help, kind } in METRICS {
+        let (suffix, kind) = match kind {
+            Kind::Counter(_) => ("_total", "counter"),
+            Kind::Gauge(_) => ("", "gauge"),
+            Kind::Duration(_) => ("", "histogram"),
+        };
+        let _ = writeln!(page, "| `{name}{suffix}` | {kind} | {labels} | {help} |");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use super::*;
+use crate::snapshot::Tier;
+
+fn snapshot() -> Snapshot {
+    let volume = Volume {
+        name: "v\"1\n".into(),
+        reads: 7,
+        misses: 3,
+        memory_hits: 4,
+        read_latency: Latency::new(3, 5_000_000_000, [(1024, 1), (2048, 1), (1 << 40, 1)]),
+        ..Volume::default()
+    };
+    Snapshot {
+        version: "1.2.3".into(),
+        state: State::Ready,
+        memory: Tier { pages: 5, pages_max: 10 },
+        disk: Some(Disk { fail_opens: 2, ..Disk::default() }),
+        volumes: vec![volume],
+        ..Snapshot::default()
+    }
+}
+
+#[track_caller]
+fn has(text: &str, line: &str) {
+    assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+}
+
+#[test]
+fn a_snapshot_is_readable_text() {
+    let text = text(snapshot()).expect("text");
+    for line in [
+        "# TYPE forebay_volume_requests counter",
+        "forebay_build_info{version=\"1.2.3\"} 1.0",
+        "forebay_state{state=\"ready\"} 1.0",
+        "forebay_state{state=\"failed\"} 0.0",
+        "forebay_tier_pages{tier=\"memory\"} 5.0",
+        "forebay_fail_opens_total 2",
+        "forebay_volume_requests_total{volume=\"v\\\"1\\n\",op=\"read\"} 7",
+        "forebay_volume_read_parts_total{volume=\"v\\\"1\\n\",path=\"backend\"} 3",
+        "forebay_nbd_connections_total 0",
+        "# EOF",
+    ] {
+        has(&text, line);
+    }
+}
+
+#[test]
+fn histograms_are_cumulative_and_end_with_all() {
+    let text = text(snapshot()).expect("text");
+    let counts: Vec<u64> = text
+        .lines()
+        .filter(|line| {
+            line.starts_with("forebay_volume_request_duration_seconds_bucket") && line.contains("op=\"read\"")
+        })
+        .map(|line| line.rsplit(' ').next().expect("a count").parse().expect("a number"))
+        .collect();
+    assert_eq!(counts.len(), 26);
+    assert_eq!((counts[0], counts[1], counts[24], counts[25]), (1, 2, 2, 3));
+    has(&text, "forebay_volume_request_duration_seconds_sum{volume=\"v\\\"1\\n\",op=\"read\"} 5.0");
+}
+
+#[test]
+fn names_follow_the_rule_and_labels_are_those_documented() {
+    let text = text(snapshot()).expect("text");
+    for metric in METRICS {
+        let name = metric.name;
+        assert!(name.starts_with("forebay_") && !name.ends_with("_total"), "{name}");
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        let sample = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        let documented: Vec<_> = metric.labels.split(", ").filter(|label| !label.is_empty()).collect();
+        if let Some(sample) = sample.filter(|_| !matches!(metric.kind, Kind::Duration(_))) {
+            assert!(documented.iter().all(|label| sample.contains(&format!("{label}=\""))), "{name}");
+            assert_eq!(sample.matches("=\"").count(), documented.len(), "{sample}");
+        }
+    }
+    let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), METRICS.len());
+}

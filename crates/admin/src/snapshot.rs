@@ -1,0 +1,263 @@
+//! What a cache has seen and holds, as plain data: the source of metrics, of `/api/v1` and of the program's tables.
+//!
+//! Counters only grow while the process lives. Counts of pages, requests and the like are whole numbers, sizes are
+//! bytes, durations nanoseconds; names say which.
+
+use crate::control::State;
+use crate::latency::Latency;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The program's version.
+    pub version: String,
+    /// Where the cache stands.
+    pub state: State,
+    /// Since the process began.
+    pub uptime_seconds: f64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// The memory tier.
+    pub memory: Tier,
+    /// The disk tier, if one is configured.
+    pub disk: Option<Disk>,
+    /// Reading the slot table back.
+    pub recovery: Recovery,
+    /// What waits and is under way.
+    pub queues: Queues,
+    /// Regions of the write-intent maps that are set.
+    pub intent_regions: u64,
+    /// By volume.
+    pub volumes: Vec<Volume>,
+    /// The NBD server.
+    pub nbd: Nbd,
+}
+
+/// A tier's pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Kept now.
+    pub pages: u64,
+    /// Room for.
+    pub pages_max: u64,
+}
+
+/// The disk tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its pages.
+    pub tier: Tier,
+    /// Whether it is in use, or was given up (fail open).
+    pub attached: bool,
+    /// Times the cache went on without something: the disk given up.
+    pub fail_opens: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Blocks that were not what was written there.
+    pub bad_blocks: u64,
+    /// Pages not taken: too many stores in flight, or no slot could be freed.
+    pub stores_skipped: u64,
+    /// Bytes written to slots.
+    pub slot_write_bytes: u64,
+    /// 4 KiB sectors of the slot table written.
+    pub table_sector_writes: u64,
+    /// 4 KiB sectors of intent maps written.
+    pub intent_writes: u64,
+    /// Sweeps that ended well.
+    pub sweeps: u64,
+    /// Sectors of the slot table that have to be written.
+    pub dirty_sectors: u64,
+    /// Recent reads of slots.
+    pub read_latency: Latency,
+}
+
+/// Reading the slot table back after a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Whether it goes on.
+    pub running: bool,
+    /// Slots whose records were read.
+    pub scanned_slots: u64,
+    /// Slots there are.
+    pub slots: u64,
+}
+
+/// Queue depths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queues {
+    /// Requests in flight.
+    pub requests: u64,
+    /// Of them, those that wait for frames.
+    pub requests_waiting: u64,
+    /// Device operations unanswered.
+    pub operations: u64,
+    /// Stores to the disk tier in flight.
+    pub stores: u64,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// How it treats writes.
+    pub mode: String,
+    /// Where its truth is.
+    pub backend: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Reads answered, well or not.
+    pub reads: u64,
+    /// Writes (zeroing included) answered.
+    pub writes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Trims answered.
+    pub trims: u64,
+    /// Bytes that clients read.
+    pub read_bytes: u64,
+    /// Bytes that clients wrote.
+    pub write_bytes: u64,
+    /// Parts of reads (one a page) that memory answered.
+    pub memory_hits: u64,
+    /// Parts of reads that the cache disk was needed for.
+    pub disk_hits: u64,
+    /// Parts of reads that the back end was needed for.
+    pub misses: u64,
+    /// Of the misses, those while the slot table was being read.
+    pub recovering_misses: u64,
+    /// Bytes that reads took from memory.
+    pub memory_read_bytes: u64,
+    /// Bytes read from the cache disk.
+    pub disk_read_bytes: u64,
+    /// Bytes read from the back end.
+    pub backend_read_bytes: u64,
+    /// Bytes written to the back end.
+    pub backend_write_bytes: u64,
+    /// Bytes that the disk tier took.
+    pub admitted_bytes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Flushes that failed.
+    pub flush_errors: u64,
+    /// Reads of slow slots that were also sent to the back end.
+    pub hedged_reads: u64,
+    /// Durations of reads.
+    pub read_latency: Latency,
+    /// Durations of writes.
+    pub write_latency: Latency,
+    /// Durations of flushes.
+    pub flush_latency: Latency,
+}
+
+impl Volume {
+    /// Hits in either tier, of all parts of reads; `None` before the first.
+    #[must_use]
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let hits = self.memory_hits + self.disk_hits;
+        let parts = hits + self.misses;
+        (parts > 0).then(|| hits as f64 / parts as f64)
+    }
+
+    /// Requests that failed.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.read_errors + self.write_errors + self.flush_errors
+    }
+}
+
+/// The NBD server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nbd {
+    /// Connections open now.
+    pub connections_open: u64,
+    /// Connections that reached a volume.
+    pub connections: u64,
+    /// Connections turned away: too many clients, or no descriptors.
+    pub connections_refused: u64,
+    /// Handshakes given up, by reason.
+    pub handshakes_failed: BTreeMap<String, u64>,
+    /// Connections closed, by reason.
+    pub closed: BTreeMap<String, u64>,
+    /// Requests, by kind.
+    pub requests: BTreeMap<String, u64>,
+    /// Requests that failed, by the error that the client was told.
+    pub errors: BTreeMap<String, u64>,
+    /// Payload received.
+    pub received_bytes: u64,
+    /// Payload sent.
+    pub sent_bytes: u64,
+    /// Times that a client's socket was full.
+    pub sends_blocked: u64,
+}
+
+/// The short form, for `forebay status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// Where the cache stands.
+    pub state: State,
+    /// Since the process began.
+    pub uptime_seconds: f64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// The memory tier.
+    pub memory: Tier,
+    /// The disk tier, if one is configured.
+    pub disk: Option<Tier>,
+    /// Whether the disk tier is in use.
+    pub disk_attached: bool,
+    /// Reading the slot table back.
+    pub recovery: Recovery,
+    /// NBD connections open now.
+    pub connections_open: u64,
+    /// The volumes.
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// A volume in short.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// How it treats writes.
+    pub mode: String,
+    /// Where its truth is.
+    pub backend: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Hits of all parts of reads, 0 to 1; `None` before the first.
+    pub hit_ratio: Option<f64>,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+impl From<&Snapshot> for Status {
+    fn from(snapshot: &Snapshot) -> Self {
+        let volumes = snapshot.volumes.iter().map(|volume| VolumeStatus {
+            name: volume.name.clone(),
+            mode: volume.mode.clone(),
+            backend: volume.backend.clone(),
+            bytes: volume.bytes,
+            hit_ratio: volume.hit_ratio(),
+            errors: volume.errors(),
+        });
+        Self {
+            version: snapshot.version.clone(),
+            state: snapshot.state,
+            uptime_seconds: snapshot.uptime_seconds,
+            page_bytes: snapshot.page_bytes,
+            memory: snapshot.memory,
+            disk: snapshot.disk.as_ref().map(|disk| disk.tier),
+            disk_attached: snapshot.disk.as_ref().is_some_and(|disk| disk.attached),
+            recovery: snapshot.recovery,
+            connections_open: snapshot.nbd.connections_open,
+            volumes: volumes.collect(),
+        }
+    }
+}
