@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags, fallocate, fsync, ftruncate,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags, fallocate, fstatfs, fsync, ftruncate,
     ioctl_blksszget, makedev, open, seek, statx,
 };
 use rustix::io::{Errno, pread, pwrite};
@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind};
 
 /// What alignment to assume where the kernel (before Linux 6.1) does not say.
 const ALIGN_BYTES_UNKNOWN: u32 = 4096;
+/// The magic numbers (linux/magic.h) of ext2 to ext4, XFS, Btrfs, F2FS and tmpfs.
+const PUNCHING_FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 /// How often a reservation of space is taken up again after a signal.
 const INTERRUPTIONS_MAX: u32 = 100;
 
@@ -79,7 +81,7 @@ pub struct FileFacts {
     pub memory_align_bytes: u32,
     /// Whether direct I/O is on.
     pub direct: Direct,
-    /// Whether [`crate::SpaceChange::Punch`] works.
+    /// Whether [`crate::SpaceChange::Punch`] is known to work.
     pub punch: bool,
     /// Time of last modification since 1970; 0 for a block device, which does not keep it.
     pub mtime_ns: i64,
@@ -262,17 +264,16 @@ fn find_facts(fd: &OwnedFd, options: OpenOptions, direct: Direct) -> Result<File
         sector_bytes,
         memory_align_bytes,
         direct,
-        punch: options.write && can_punch(fd, size_bytes),
+        punch: options.write && can_punch(fd),
         mtime_ns: stat.stx_mtime.tv_sec * 1_000_000_000 + i64::from(stat.stx_mtime.tv_nsec),
         identity: (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
     })
 }
 
-/// Whether the file system can punch holes: tried behind the end, where there is nothing.
-fn can_punch(fd: &OwnedFd, size_bytes: u64) -> bool {
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let behind = size_bytes.next_multiple_of(u64::from(ALIGN_BYTES_UNKNOWN));
-    fallocate(fd, flags, behind, u64::from(ALIGN_BYTES_UNKNOWN)).is_ok()
+/// Whether the file system can punch holes. Looked up, not tried: a try would change the file's time
+/// of modification, by which a back end changed behind one's back is recognised.
+fn can_punch(fd: &OwnedFd) -> bool {
+    fstatfs(fd).is_ok_and(|stat| PUNCHING_FILE_SYSTEMS.contains(&(stat.f_type as u32)))
 }
 
 /// Whether a block device has a command for zeroing; partitions have it from their disk.

@@ -216,7 +216,8 @@ impl Ring {
     /// Starts everything queued, waits until `min` operations have completed or `until_ns`
     /// ([`crate::monotonic_ns`]) has come, and appends all completions to `completions`. `None`
     /// waits without a bound: only with a waker or a timeout in flight. With `min` 0 it never
-    /// blocks. It may return early, with fewer: after a signal, or when an [`Op::Timeout`] runs out.
+    /// blocks. It may return early, with fewer: after a signal or a cancellation, or when an
+    /// [`Op::Timeout`] runs out.
     ///
     /// Errors: `Io`, when the kernel refuses to go on; the ring is then unusable.
     pub fn wait(&mut self, min: u32, until_ns: Option<u64>, completions: &mut Vec<Completion>) -> Result<(), Error> {
@@ -492,6 +493,9 @@ mod tests {
             ended.sort_by_key(|&(token, _)| token);
             assert_eq!(ended, [(1, Ok(0)), (2, Ok(5))]);
             ring.arena(arena).with_bytes(0, 0, 5, |bytes| assert_eq!(bytes, b"bytes"));
+            let start_ns = monotonic_ns();
+            drop(ring);
+            assert!(monotonic_ns() < start_ns + DROP_WAIT_NS / 2, "the waker's read was not cancelled");
         }
     }
 }

@@ -181,6 +181,18 @@ fn a_descriptor_closed_in_the_ring_frees_its_lock_at_once() {
 }
 
 #[test]
+fn an_idle_descriptor_closed_or_taken_frees_its_lock_at_once() {
+    let dir = temp_dir();
+    let mut rig = Rig::new(1, 8);
+    let fd = rig.ring.register(new_file(&dir, 1).into_fd()).unwrap();
+    rig.ring.close(fd);
+    let again = DiskFile::open(&dir.path().join("disk"), NEW).unwrap();
+    let fd = rig.ring.register(again.into_fd()).unwrap();
+    drop(rig.ring.take(fd));
+    DiskFile::open(&dir.path().join("disk"), NEW).unwrap();
+}
+
+#[test]
 fn blocking_calls_move_all_bytes() {
     let dir = temp_dir();
     let file = new_file(&dir, 2);
@@ -207,6 +219,16 @@ fn facts_tell_what_was_opened() {
     let same = DiskFile::open(&link, options).unwrap().facts();
     assert_eq!(same.identity, facts.identity);
     assert_eq!((same.direct, same.sector_bytes, same.size_bytes), (Direct::Off, 1, FRAME_BYTES.into()));
+}
+
+#[test]
+fn opening_a_file_does_not_change_its_time_of_modification() {
+    let dir = temp_dir();
+    drop(new_file(&dir, 1));
+    let open = || DiskFile::open(&dir.path().join("disk"), NEW).unwrap().facts().mtime_ns;
+    let before = open();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!((open(), open()), (before, before));
 }
 
 #[test]

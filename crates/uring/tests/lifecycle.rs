@@ -84,9 +84,11 @@ fn a_wait_for_two_is_not_ended_by_one() {
     let (other_fd, mut others) = connect(&mut rig);
     rig.submit(1, Op::Recv { fd, buf: rig.frame(0), all: false });
     rig.submit(2, Op::Recv { fd: other_fd, buf: rig.frame(1), all: false });
+    // The first is ready before the wait.
+    theirs.write_all(b"x").unwrap();
+    rig.ring.flush().unwrap();
     let until_ns = monotonic_ns() + 3000 * MS;
     let writer = thread::spawn(move || {
-        theirs.write_all(b"x").unwrap();
         thread::sleep(Duration::from_millis(20));
         others.write_all(b"y").unwrap();
     });

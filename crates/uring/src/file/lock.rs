@@ -95,8 +95,16 @@ fn pid_of_lock(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u3
 
 /// The process, if it is alive.
 fn living(pid: u32) -> Option<Holder> {
-    let name = read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(Holder { pid, name: name.trim().to_owned() })
+    let name = name_of_living(&read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(Holder { pid, name })
+}
+
+/// The name of a process that has not ended, from the text of its stat file, `1234 (name) S 1 ...`:
+/// one that has ended but is not reaped is in state Z or X.
+fn name_of_living(stat: &str) -> Option<String> {
+    let (before, after) = stat.rsplit_once(") ")?;
+    let (_, name) = before.split_once('(')?;
+    (!after.starts_with(['Z', 'X'])).then(|| name.to_owned())
 }
 
 /// Where a block device is mounted, from /proc/self/mountinfo:
@@ -123,6 +131,13 @@ mod tests {
         assert_eq!(pid_of_lock(locks, (8, 1), 77), Some(14));
         assert_eq!(pid_of_lock(locks, (8, 1), 78), None);
         assert_eq!(pid_of_lock("", (8, 1), 77), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_holds_nothing() {
+        assert_eq!(name_of_living("12 (fore) bay) S 1 12"), Some("fore) bay".to_owned()));
+        assert_eq!(name_of_living("12 (forebay) Z 1 12"), None);
+        assert_eq!(name_of_living("12"), None);
     }
 
     #[test]
