@@ -19,6 +19,7 @@ pub struct Piece {
 }
 
 /// An order.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Receive a write's payload into the request's pieces ([`crate::Cache::pieces`]), then say `Received`.
@@ -60,6 +61,7 @@ pub enum Action {
 }
 
 /// Something an operator should know. The engine logs it and counts it.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The cache disk is no longer used: the cache goes on with memory and back end.

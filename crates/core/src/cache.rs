@@ -10,7 +10,7 @@
 //! Progress: a request takes transit units for all its frames before anything else. A part that holds blocks of a page
 //! therefore never waits for memory, only for devices, and those answer or are given up.
 
-use crate::action::{Action, Actions, Notice, Piece};
+use crate::action::{Action, Actions, Piece};
 use crate::activity::{Activities, ActivityId};
 use crate::config::CacheConfig;
 use crate::disk::DiskTier;
@@ -21,7 +21,7 @@ use crate::intent::IntentMap;
 use crate::memory::MemoryTier;
 use crate::mode::Row;
 use crate::op::{Ops, Role};
-use crate::page::{BLOCK_BYTES, FrameId, OpId, PageKey, RequestId, SlotId, VolumeId};
+use crate::page::{FrameId, OpId, PageKey, RequestId, SlotId, VolumeId};
 use crate::range::Ranges;
 use crate::recovery::Recovery;
 use crate::request::{Kind, PartId, Requests, Stage};
@@ -137,7 +137,7 @@ impl Cache {
             requests: Requests::new(config.limits.requests_max),
             ops: Ops::default(),
             activities: Activities::new(),
-            admission: Admission::new(&config.admission, config.slots, blocks * BLOCK_BYTES),
+            admission: Admission::new(&config.admission, config.slots),
             queue: VecDeque::with_capacity(config.limits.requests_max as usize),
             ready: VecDeque::with_capacity(64),
             starved: false,
@@ -223,7 +223,13 @@ impl Cache {
     }
 
     /// Checks a request, and queues it for its frames.
-    fn submit(&mut self, now_ns: u64, kind: Kind, (volume, tag, offset, length): (VolumeId, u64, u64, u32), actions: &mut Actions) {
+    fn submit(
+        &mut self,
+        now_ns: u64,
+        kind: Kind,
+        (volume, tag, offset, length): (VolumeId, u64, u64, u32),
+        actions: &mut Actions,
+    ) {
         let allowed = kind == Kind::Read || self.volume(volume).row.writes_allowed;
         let checked = self.check_range(volume, offset, u64::from(length)).and_then(|()| {
             if length > self.config.request_bytes_max() {
@@ -247,7 +253,7 @@ impl Cache {
         request.length = length;
         request.start_ns = now_ns;
         request.error = None;
-        let run = self.volumes[volume.index()].streams.observe(offset, length);
+        let run = self.volumes[volume.index()].streams.observe(offset, length).run_bytes;
         let v = &self.volumes[volume.index()];
         self.requests.cut(id, v.space, v.bytes, self.config.page_bytes, run);
         self.queue.push_back(id);
@@ -258,10 +264,10 @@ impl Cache {
         let volume = self.volume(volume);
         let inside = offset.checked_add(length).is_some_and(|end| end <= volume.bytes);
         // The last sector of a volume whose size is not a multiple of 512 is shorter.
-        let ends_well = length % 512 == 0 || offset + length == volume.bytes;
+        let ends_well = length.is_multiple_of(512) || offset + length == volume.bytes;
         if self.drain.asked.is_some() {
             Err(ReplyError::ShuttingDown)
-        } else if length == 0 || !inside || offset % 512 != 0 || !ends_well {
+        } else if length == 0 || !inside || !offset.is_multiple_of(512) || !ends_well {
             Err(ReplyError::Invalid)
         } else {
             Ok(())
@@ -332,7 +338,13 @@ impl Cache {
     }
 
     /// A part ended. Its frame stays pinned only if it is to be sent.
-    pub(crate) fn finish_part(&mut self, now_ns: u64, id: PartId, result: Result<(), ReplyError>, actions: &mut Actions) {
+    pub(crate) fn finish_part(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        result: Result<(), ReplyError>,
+        actions: &mut Actions,
+    ) {
         if let Some(activity) = self.requests.part_mut(id).activity.take() {
             self.leave(activity);
         }

@@ -47,7 +47,7 @@ impl DiskTier {
             index: Index::new(slots),
             crcs: vec![0; slots as usize * blocks_per_page as usize],
             links: Links::new(slots),
-            policy: Policy::new(policy, u64::from(slots), seed),
+            policy: Policy::new(policy, u64::from(slots), slots, seed),
             blocks_per_page,
             records_per_sector: records_per_sector.max(1),
             free: Vec::new(),

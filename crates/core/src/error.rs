@@ -20,6 +20,7 @@ pub enum ReplyError {
 }
 
 /// Why a cache cannot be built from a configuration.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// A page is a power of two from 4 KiB to 256 KiB.

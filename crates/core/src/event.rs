@@ -3,6 +3,7 @@
 use crate::page::{OpId, RequestId, VolumeId};
 
 /// What happened. Lengths are in bytes; `tag` is the front end's own name for a request and comes back in the reply.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A client asks for bytes. At most [`crate::Limits::request_bytes_max`], 512-byte aligned, inside the volume.

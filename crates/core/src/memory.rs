@@ -50,7 +50,7 @@ impl MemoryTier {
             index: Index::new(frames),
             frames: vec![blank; frames as usize],
             links: Links::new(frames),
-            policy: Policy::new(policy, u64::from(kept_max), seed),
+            policy: Policy::new(policy, u64::from(kept_max), frames, seed),
             free: (0..frames).rev().collect(),
             transit_units: i64::from(transit_frames),
             kept: 0,

@@ -3,8 +3,8 @@
 //! Every order with an [`OpId`] has a record here until its `Done`. A record may outlive what it was for: when a read
 //! is given up (too slow), its record stays as an orphan that only holds the frame the device may still write.
 
-use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
 use crate::activity::ActivityId;
+use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
 use crate::request::PartId;
 use alloc::vec::Vec;
 
@@ -13,27 +13,57 @@ use alloc::vec::Vec;
 pub(crate) enum Role {
     Free,
     /// Blocks of a slot on their way into the part's frame.
-    FetchSlot { part: PartId, slot: SlotId, first: u32, blocks: BlockMask },
+    FetchSlot {
+        part: PartId,
+        slot: SlotId,
+        first: u32,
+        blocks: BlockMask,
+    },
     /// Blocks of the back end on their way into the part's frame.
-    FetchBackend { part: PartId, blocks: BlockMask },
+    FetchBackend {
+        part: PartId,
+        blocks: BlockMask,
+    },
     /// A fetch that nobody waits for any more.
-    Orphan { slot: bool },
+    Orphan {
+        slot: bool,
+    },
     /// A part's payload on its way to the back end.
-    Write { part: PartId },
+    Write {
+        part: PartId,
+    },
     /// Blocks of a frame on their way into a slot.
-    Store { activity: ActivityId, slot: SlotId, first: u32, blocks: BlockMask },
+    Store {
+        activity: ActivityId,
+        slot: SlotId,
+        first: u32,
+        blocks: BlockMask,
+    },
     /// A flush that clients wait for; `covers` the volume's first so many writes.
-    Flush { volume: VolumeId, covers: u64 },
+    Flush {
+        volume: VolumeId,
+        covers: u64,
+    },
     /// A chunk of a trim or zeroing.
-    Range { range: u32 },
+    Range {
+        range: u32,
+    },
     /// The sweep's steps.
     SweepTable,
     SweepDisk,
-    SweepBackend { volume: VolumeId, covers: u64 },
-    Intent { volume: VolumeId },
+    SweepBackend {
+        volume: VolumeId,
+        covers: u64,
+    },
+    Intent {
+        volume: VolumeId,
+    },
     Clean,
     Generation,
-    Scan { first_sector: u32, sectors: u32 },
+    Scan {
+        first_sector: u32,
+        sectors: u32,
+    },
 }
 
 impl Role {

@@ -60,13 +60,10 @@ impl PageKey {
     /// No page: an empty entry.
     pub(crate) const NONE: Self = Self { space: 0, page: 0 };
 
-    /// A well-mixed hash (the finaliser of splitmix64), the same on every machine.
+    /// A well-mixed hash, the same on every machine.
     #[must_use]
     pub fn hash(self) -> u64 {
-        let mut x = (u64::from(self.space) << 32 | u64::from(self.page)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        forebay_policy::rng::mix64(u64::from(self.space) << 32 | u64::from(self.page))
     }
 }
 

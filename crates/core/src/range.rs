@@ -112,9 +112,7 @@ impl Ranges {
 impl Cache {
     pub(crate) fn range_event(&mut self, _now_ns: u64, event: &Event<'_>, actions: &mut Actions) {
         let (volume, kind, tag, offset, length) = match *event {
-            Event::Trim { volume, tag, offset, length, fua } => {
-                (volume, Kind::Trim { fua }, Some(tag), offset, length)
-            }
+            Event::Trim { volume, tag, offset, length, fua } => (volume, Kind::Trim { fua }, Some(tag), offset, length),
             Event::WriteZeroes { volume, tag, offset, length, fua, no_hole } => {
                 (volume, Kind::Zero { fua, no_hole }, Some(tag), offset, length)
             }
@@ -155,7 +153,8 @@ impl Cache {
     /// The range at the chunk that begins at its offset.
     fn next_chunk(&self, mut range: Range) -> Range {
         let page = u64::from(self.config.page_bytes);
-        let bytes_max = CHUNK_BYTES_MAX.min(CHUNK_PAGES_MAX * page).min(self.volume(range.volume).range_bytes_max.max(page));
+        let bytes_max =
+            CHUNK_BYTES_MAX.min(CHUNK_PAGES_MAX * page).min(self.volume(range.volume).range_bytes_max.max(page));
         // A chunk ends at a page boundary, so that the next one begins there.
         let stop = ((range.offset + bytes_max) / page * page).max(range.offset + 1);
         range.length = stop.min(range.end) - range.offset;
@@ -177,7 +176,8 @@ impl Cache {
                 self.starved = true;
                 return;
             }
-            if range.stage == Stage::WaitsForIntent || !(self.ranges.is_behind_another(&range) || self.is_busy(&range)) {
+            if range.stage == Stage::WaitsForIntent || !(self.ranges.is_behind_another(&range) || self.is_busy(&range))
+            {
                 self.start_chunk(now_ns, id, actions);
             }
         }

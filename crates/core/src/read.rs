@@ -84,7 +84,15 @@ impl Cache {
         self.count_path(id, if missing == in_slot { Path::Disk } else { Path::Backend });
     }
 
-    fn order_slot_read(&mut self, now_ns: u64, id: PartId, slot: SlotId, first: u32, count: u32, actions: &mut Actions) {
+    fn order_slot_read(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        slot: SlotId,
+        first: u32,
+        count: u32,
+        actions: &mut Actions,
+    ) {
         let (frame, key) = (self.frame_of(id), self.requests.part(id).key);
         let blocks = blocks_between(first, first + count - 1);
         let op = self.ops.start(now_ns, Role::FetchSlot { part: id, slot, first, blocks }, Some(frame));
@@ -208,9 +216,8 @@ impl Cache {
             if self.admission.keeps_in_memory(part.run_bytes) {
                 self.memory.keep(frame);
             }
-            let volume = self.requests.get(id.request()).volume;
             let length = self.requests.get(id.request()).length;
-            if self.admits(volume, &part, length) {
+            if self.admits(&part, length) {
                 self.store(now_ns, part.key, frame, part.from_backend, actions);
             }
         }

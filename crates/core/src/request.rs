@@ -80,7 +80,6 @@ pub(crate) struct Part {
     pub(crate) failed: BlockMask,
     /// Operations unanswered.
     pub(crate) ops_left: u16,
-    pub(crate) path: Path,
     /// It continues a sequential stream of this many bytes.
     pub(crate) run_bytes: u64,
 }
@@ -115,7 +114,6 @@ const NO_PART: Part = Part {
     from_backend: 0,
     failed: 0,
     ops_left: 0,
-    path: Path::Memory,
     run_bytes: 0,
 };
 

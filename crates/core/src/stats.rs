@@ -91,6 +91,7 @@ impl Histogram {
 }
 
 /// What one volume has seen.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Debug, Default)]
 pub struct VolumeStats {
     /// Requests answered, well or not.
@@ -126,6 +127,7 @@ pub struct VolumeStats {
 }
 
 /// What the cache has seen.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// By volume.
@@ -149,6 +151,7 @@ pub struct Stats {
 }
 
 /// What the cache holds and has under way, now.
+#[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Pages kept in memory, and how many can be.

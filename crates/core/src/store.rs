@@ -13,24 +13,23 @@ use crate::cache::{Cache, DiskState};
 use crate::config::AdmissionConfig;
 use crate::event::IoError;
 use crate::op::Role;
-use crate::page::{BLOCK_BYTES, BlockMask, FrameId, PageKey, SlotId, VolumeId, blocks_between, runs};
+use crate::page::{BLOCK_BYTES, BlockMask, FrameId, PageKey, SlotId, blocks_between, runs};
 use crate::request::Part;
 use forebay_policy::admit::{Access, Admit, SecondAccess, SequentialCutoff};
 
 /// Which pages are kept where.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    second_access: Option<SecondAccess>,
     cutoff: Option<SequentialCutoff>,
+    second_access: Option<SecondAccess>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &AdmissionConfig, slots: u32, page_bytes: u32) -> Self {
-        let _ = page_bytes;
+    pub(crate) fn new(config: &AdmissionConfig, slots: u32) -> Self {
+        let cutoff = config.sequential_cutoff_bytes;
         Self {
+            cutoff: (cutoff > 0).then(|| SequentialCutoff::new(cutoff)),
             second_access: (config.second_access && slots > 0).then(|| SecondAccess::new(slots)),
-            cutoff: (config.sequential_cutoff_bytes > 0)
-                .then(|| SequentialCutoff::new(config.sequential_cutoff_bytes)),
         }
     }
 
@@ -38,11 +37,15 @@ impl Admission {
     pub(crate) fn keeps_in_memory(&self, run_bytes: u64) -> bool {
         self.cutoff.as_ref().is_none_or(|cutoff| cutoff.passes(run_bytes))
     }
+
+    fn keeps_on_disk(&mut self, access: &Access) -> bool {
+        self.keeps_in_memory(access.run_bytes) && self.second_access.decide(access).admits()
+    }
 }
 
 impl Cache {
     /// Whether the disk tier takes the part's page; a page that has a slot is taken in any case.
-    pub(crate) fn admits(&mut self, _volume: VolumeId, part: &Part, length: u32) -> bool {
+    pub(crate) fn admits(&mut self, part: &Part, length: u32) -> bool {
         if part.from_backend == 0 || self.disk_state != DiskState::Attached {
             return false;
         }
@@ -50,13 +53,18 @@ impl Cache {
             return true;
         }
         let access = Access { key_hash: part.key.hash(), bytes: u64::from(length), run_bytes: part.run_bytes };
-        let admission = &mut self.admission;
-        admission.keeps_in_memory(part.run_bytes)
-            && admission.second_access.as_mut().is_none_or(|policy| policy.decide(&access).admits())
+        self.admission.keeps_on_disk(&access)
     }
 
     /// Keeps `blocks` of the page, valid in `frame`, in its slot.
-    pub(crate) fn store(&mut self, now_ns: u64, key: PageKey, frame: FrameId, blocks: BlockMask, actions: &mut Actions) {
+    pub(crate) fn store(
+        &mut self,
+        now_ns: u64,
+        key: PageKey,
+        frame: FrameId,
+        blocks: BlockMask,
+        actions: &mut Actions,
+    ) {
         if blocks == 0 || self.disk_state != DiskState::Attached {
             return;
         }

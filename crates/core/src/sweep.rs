@@ -167,7 +167,8 @@ impl Cache {
 
     /// Orders the intent maps that have changed.
     pub(crate) fn order_intents(&mut self, now_ns: u64, actions: &mut Actions) {
-        if !core::mem::take(&mut self.intent_asked) || self.disk_state != DiskState::Attached || !self.config.intent_map {
+        if !core::mem::take(&mut self.intent_asked) || self.disk_state != DiskState::Attached || !self.config.intent_map
+        {
             return;
         }
         for (at, volume) in self.volumes.iter_mut().enumerate() {
@@ -261,7 +262,8 @@ impl Cache {
     pub(crate) fn advance_drain(&mut self, now_ns: u64, actions: &mut Actions) {
         let Some(tag) = self.drain.asked else { return };
         let busy = self.requests.len() > 0 || self.stores > 0 || !self.ranges.is_empty() || !self.flushes_at_rest();
-        if busy || self.drain.answered || self.drain.marking || self.recovery.is_on() || self.sweep.stage != Stage::Idle {
+        if busy || self.drain.answered || self.drain.marking || self.recovery.is_on() || self.sweep.stage != Stage::Idle
+        {
             return;
         }
         if self.disk_state != DiskState::Attached {
