@@ -1,0 +1,294 @@
+//! All NBD connections of a shard: the [`Front`] that the shard's loop polls.
+//!
+//! A call of `poll` takes over new connections, looks at what the ring completed, gives each session that can go on a
+//! turn (round robin, a bounded number of requests each), and delivers what the core is to hear. Replies that the
+//! core gives are gathered, and sent in `turn_end`.
+//!
+//! `Sent` is not urgent: frames that went out stay pinned a little longer, and telling the core costs a round of the
+//! shard's loop that could be spent asleep. It rides along with the client's next request, or follows after
+//! [`SENT_DELAY_NS`].
+//!
+//! Limits: `clients_max` sessions; [`EVENTS_MAX`] events a call and one turn more.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use forebay_core::{Piece, ReplyError, RequestId};
+use forebay_engine::front::{Front, FrontEvent};
+use forebay_engine::ring_reactor::Port;
+use forebay_uring::{Arena, ArenaId, Completion, Error};
+
+use crate::config::FrontConfig;
+use crate::counters::{CloseReason, Counters};
+use crate::inbox::{Handover, Inbox};
+use crate::inflight::Table;
+use crate::session::{Opening, Operation, Session, Shared};
+use crate::staging::{STAGING_BYTES, Staging};
+
+/// After this many events, the rest of the sessions wait for the next call.
+const EVENTS_MAX: usize = 512;
+/// How long the core may have to wait to hear of frames that are free.
+const SENT_DELAY_NS: u64 = 100_000;
+
+/// The NBD front end of one shard.
+pub struct NbdFront {
+    shared: Shared,
+    inbox: Inbox,
+    staging: Rc<Arena>,
+    staging_id: ArenaId,
+    staging_free: Vec<u32>,
+    sessions: Vec<Option<Seat>>,
+    seats_free: Vec<u32>,
+    /// Sessions that can go on, in turn.
+    ready: VecDeque<u32>,
+    /// Sessions with replies to send.
+    gathered: Vec<u32>,
+    completions: Vec<Completion>,
+    /// Not later than the first deadline of a session.
+    deadline_check_ns: Option<u64>,
+    sent_deadline_ns: Option<u64>,
+}
+
+/// A session and the queues it is in.
+struct Seat {
+    session: Session,
+    in_ready: bool,
+    in_gathered: bool,
+}
+
+impl NbdFront {
+    /// A front end that works on `port` (of [`FrontConfig::ops_max`] operations), in the frames of `frames`, and takes
+    /// its clients from `inbox`.
+    ///
+    /// # Errors
+    /// When there is no memory for the staging buffers.
+    ///
+    /// # Panics
+    /// When a frame is not a page long.
+    pub fn new(port: Port, frames: ArenaId, inbox: Inbox, config: FrontConfig) -> Result<Self, Error> {
+        let arena = port.arena(frames);
+        assert!(arena.frame_bytes() == config.page_bytes, "frames that are not pages");
+        assert!(config.request_bytes_max.is_power_of_two(), "a longest request that is no power of two");
+        let staging = Rc::new(Arena::new(config.clients_max, STAGING_BYTES)?);
+        let staging_id = port.add_arena(Rc::clone(&staging));
+        let shared = Shared {
+            port,
+            frames: arena,
+            frames_id: frames,
+            config,
+            requests: Table::new(),
+            parts: Table::new(),
+            events: Vec::new(),
+            sent: Vec::new(),
+            counters: Counters::default(),
+            stopping: false,
+        };
+        Ok(Self {
+            shared,
+            inbox,
+            staging,
+            staging_id,
+            staging_free: (0..config.clients_max).rev().collect(),
+            sessions: Vec::new(),
+            seats_free: Vec::new(),
+            ready: VecDeque::new(),
+            gathered: Vec::new(),
+            completions: Vec::new(),
+            deadline_check_ns: None,
+            sent_deadline_ns: None,
+        })
+    }
+
+    /// What it has seen so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Begins to stop: no request is begun any more, what is in flight is answered, then connections close.
+    pub fn stop(&mut self) {
+        self.shared.stopping = true;
+        for (index, seat) in self.sessions.iter_mut().enumerate() {
+            if let Some(seat) = seat
+                && !seat.in_ready
+            {
+                seat.in_ready = true;
+                self.ready.push_back(index as u32);
+            }
+        }
+    }
+
+    /// Requests and parts of requests in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.requests.len() + self.shared.parts.len()
+    }
+
+    /// Whether no connection is left and nothing of one is in flight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions.len() == self.seats_free.len() && self.shared.events.is_empty() && self.shared.sent.is_empty()
+    }
+
+    fn take_over(&mut self, handover: Handover) {
+        let Handover { socket, unread, terms, volume, peer, admission } = handover;
+        if self.shared.stopping {
+            return;
+        }
+        let Some(frame) = self.staging_free.pop() else {
+            self.shared.counters.connections_refused += 1;
+            return;
+        };
+        let fd = match self.shared.port.register(socket) {
+            Ok(fd) => fd,
+            Err(error) => {
+                tracing::debug!(%peer, %error, "an NBD connection could not be taken over");
+                self.shared.counters.connections_refused += 1;
+                self.staging_free.push(frame);
+                return;
+            }
+        };
+        let mut staging = Staging::new(Rc::clone(&self.staging), self.staging_id, frame);
+        staging.push(&unread);
+        let index = self.seats_free.pop().unwrap_or_else(|| {
+            self.sessions.push(None);
+            self.sessions.len() as u32 - 1
+        });
+        tracing::debug!(%peer, volume = volume.0, structured = terms.structured, "NBD connection opened");
+        let session = Session::new(Opening { index, fd, terms, volume, peer, admission, staging });
+        self.sessions[index as usize] = Some(Seat { session, in_ready: false, in_gathered: false });
+        self.shared.counters.connections += 1;
+        self.shared.counters.connections_open += 1;
+        self.settle(index);
+    }
+
+    /// Calls `f` with a session, then puts it where it belongs.
+    fn with(&mut self, index: u32, f: impl FnOnce(&mut Session, &mut Shared)) {
+        let seat = self.sessions[index as usize].as_mut().expect("a session in use is not gone");
+        f(&mut seat.session, &mut self.shared);
+        self.settle(index);
+    }
+
+    fn seat(&mut self, index: u32) -> &mut Seat {
+        self.sessions[index as usize].as_mut().expect("a session in use is not gone")
+    }
+
+    /// Queues a session for what it wants, or lets it go.
+    fn settle(&mut self, index: u32) {
+        let seat = self.sessions[index as usize].as_mut().expect("a session in use is not gone");
+        if seat.session.wants_turn() && !seat.in_ready {
+            seat.in_ready = true;
+            self.ready.push_back(index);
+        }
+        if seat.session.wants_send() && !seat.in_gathered {
+            seat.in_gathered = true;
+            self.gathered.push(index);
+        }
+        if let Some(deadline_ns) = seat.session.deadline_ns() {
+            let check_ns = self.deadline_check_ns.get_or_insert(deadline_ns);
+            *check_ns = deadline_ns.min(*check_ns);
+        }
+        // A seat that is queued stays until the queue comes to it.
+        if seat.session.is_gone() && !seat.in_ready && !seat.in_gathered {
+            self.staging_free.push(seat.session.staging_frame());
+            self.sessions[index as usize] = None;
+            self.seats_free.push(index);
+        }
+    }
+
+    fn complete(&mut self, now_ns: u64) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.shared.port.drain(&mut completions);
+        for completion in completions.drain(..) {
+            let (index, operation) = Operation::of_token(completion.token);
+            self.with(index, |session, shared| session.completed(now_ns, operation, completion.result, shared));
+        }
+        self.completions = completions;
+    }
+
+    fn give_turns(&mut self, now_ns: u64) {
+        for _ in 0..self.ready.len() {
+            if self.shared.events.len() >= EVENTS_MAX {
+                return;
+            }
+            let Some(index) = self.ready.pop_front() else { return };
+            self.seat(index).in_ready = false;
+            self.with(index, |session, shared| session.advance(now_ns, shared));
+        }
+    }
+
+    fn check_deadlines(&mut self, now_ns: u64) {
+        if self.deadline_check_ns.is_none_or(|check_ns| now_ns < check_ns) {
+            return;
+        }
+        self.deadline_check_ns = None;
+        for index in 0..self.sessions.len() as u32 {
+            if self.sessions[index as usize].is_some() {
+                self.with(index, |session, shared| session.check_deadline(now_ns, shared));
+            }
+        }
+    }
+}
+
+impl Front for NbdFront {
+    fn poll(&mut self, now_ns: u64, events: &mut Vec<FrontEvent>) {
+        while let Some(handover) = self.inbox.pop() {
+            self.take_over(handover);
+        }
+        self.complete(now_ns);
+        self.check_deadlines(now_ns);
+        self.give_turns(now_ns);
+        events.extend(self.shared.sent.drain(..).map(|request| FrontEvent::Sent { request }));
+        events.append(&mut self.shared.events);
+        self.sent_deadline_ns = None;
+    }
+
+    fn receive(&mut self, now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]) {
+        let part = tag as u32;
+        let session = self.shared.parts.get(part).session;
+        self.with(session, |session, shared| session.take_payload(now_ns, part, request, pieces, shared));
+    }
+
+    fn reply_read(&mut self, _now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]) {
+        let part = tag as u32;
+        let session = self.shared.parts.get(part).session;
+        self.with(session, |session, shared| session.answer_read(part, request, pieces, shared));
+    }
+
+    fn reply(&mut self, _now_ns: u64, tag: u64, result: Result<(), ReplyError>) {
+        let part = tag as u32;
+        let session = self.shared.parts.get(part).session;
+        self.with(session, |session, shared| session.answer(part, result, shared));
+    }
+
+    fn turn_end(&mut self, now_ns: u64) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for &index in &gathered {
+            self.seat(index).in_gathered = false;
+            self.with(index, |session, shared| session.flush(now_ns, shared));
+        }
+        gathered.clear();
+        // Only sessions that met a full ring are in the list again.
+        gathered.append(&mut self.gathered);
+        self.gathered = gathered;
+        if !self.shared.sent.is_empty() {
+            self.sent_deadline_ns.get_or_insert(now_ns + SENT_DELAY_NS);
+        }
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        if !self.ready.is_empty() || !self.shared.events.is_empty() {
+            return Some(0);
+        }
+        [self.sent_deadline_ns, self.deadline_check_ns].into_iter().flatten().min()
+    }
+}
+
+impl Drop for NbdFront {
+    fn drop(&mut self) {
+        // The ring lets go of what it has in flight by itself; the sockets are closed here.
+        for seat in self.sessions.iter_mut().flatten() {
+            seat.session.close(CloseReason::Stopped, &mut self.shared);
+        }
+    }
+}
