@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::action::{Action, CloseWhy, Conn, Failure, Kind, Op, Report};
 use super::connection::Work;
 use super::outstanding::{Key, Stand};
-use super::{Client, FlushUnderWay};
+use super::{Client, FlushUnderWay, Phase};
 use crate::nbd::constants::{Errno, TransmissionFlags};
 
 impl Client {
@@ -99,8 +99,16 @@ impl Client {
         for key in flush.waiters {
             self.complete_failed(key, Failure::Server(error));
         }
+        // What failed writes left behind may be dropped as well.
+        let left_behind = self.uncertain.ranges();
+        self.name_in_doubt(left_behind);
         let dropped = self.drop_held();
         self.untold |= dropped && !(told && covered);
+        if !self.changing.is_empty() {
+            // Done at the server before its flush failed, answered after: dropped too, for all we know. They are held
+            // when answered, and sent again before the next flush.
+            self.phase = Phase::Draining;
+        }
     }
 
     fn replay_answered(&mut self, answered: u64, result: Result<(), Errno>) {

@@ -12,7 +12,8 @@ impl Client {
     /// A member was lost or joined: those that answer may be another server than before.
     pub(super) fn membership_changed(&mut self, now_ns: u64) {
         self.epoch += 1;
-        let at_stake = !self.held.is_empty() || !self.uncertain.is_empty();
+        // A write in flight may have been answered by a server that has died since: its answer can still be on the way.
+        let at_stake = !self.held.is_empty() || !self.uncertain.is_empty() || !self.changing.is_empty();
         if at_stake || self.phase != Phase::Serving || now_ns < self.settled_at_ns {
             self.phase = Phase::Draining;
         }
@@ -109,7 +110,7 @@ impl Client {
         self.fail_durable_waiters();
     }
 
-    fn name_in_doubt(&mut self, ranges: Vec<Range>) -> Vec<Range> {
+    pub(super) fn name_in_doubt(&mut self, ranges: Vec<Range>) -> Vec<Range> {
         let size_bytes = self.terms.map_or(u64::MAX, |terms| terms.size_bytes);
         let joined = join(ranges, size_bytes);
         for range in &joined {
