@@ -3,6 +3,7 @@
 use crate::error::ConfigError;
 use crate::mode::WriteMode;
 use crate::page::{BLOCK_BYTES, REQUEST_PAGES_MAX};
+use crate::recovery::SCANS_MAX;
 use alloc::vec::Vec;
 use forebay_policy::evict::PolicyKind;
 
@@ -111,6 +112,13 @@ impl CacheConfig {
     #[must_use]
     pub fn request_bytes_max(&self) -> u32 {
         (self.page_bytes * (REQUEST_PAGES_MAX as u32 - 1)).min((1 << 20).max(self.page_bytes))
+    }
+
+    /// Orders about records on the cache disk that can be unanswered at a time: table sectors, an intent map a volume,
+    /// scans, the clean mark.
+    #[must_use]
+    pub fn metadata_orders_max(&self) -> u32 {
+        self.limits.sweep_writes_max + self.volumes.len() as u32 + SCANS_MAX + 1
     }
 
     /// The size of a region of the write-intent map for a volume of `volume_bytes`: at most 4096 regions.

@@ -13,8 +13,8 @@ use crate::event::SlotRecord;
 use crate::op::Role;
 use crate::page::{OpId, PageKey, SlotId};
 
-/// Scans under way at a time: one is read while the last one is taken over.
-const SCANS_MAX: u32 = 2;
+/// Scans under way at a time: some are read while the last one is taken over.
+pub(crate) const SCANS_MAX: u32 = 4;
 
 /// See the module.
 #[derive(Debug)]

@@ -98,6 +98,10 @@ pub trait Device {
     fn next_ns(&self) -> Option<u64> {
         None
     }
+
+    /// Appends the ranges whose answered writes the device may have lost (it restarted without them). Told once, after
+    /// the flush that failed for it. Layers pass it on.
+    fn lost(&mut self, _ranges: &mut Vec<std::ops::Range<u64>>) {}
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -112,5 +116,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn next_ns(&self) -> Option<u64> {
         (**self).next_ns()
+    }
+    fn lost(&mut self, ranges: &mut Vec<std::ops::Range<u64>>) {
+        (**self).lost(ranges);
     }
 }

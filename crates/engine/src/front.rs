@@ -8,6 +8,7 @@
 use forebay_core::{Piece, ReplyError, RequestId, VolumeId};
 
 /// What a client wants, or what became of a payload.
+#[expect(missing_docs, reason = "fields as in `forebay_core::Event`")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontEvent {
     /// See [`forebay_core::Event::Read`].

@@ -7,4 +7,5 @@ pub mod devices;
 pub mod front;
 pub mod reactor;
 pub mod ring_reactor;
+pub mod shard;
 pub mod state;
