@@ -142,3 +142,35 @@ proptest! {
         run(setup, &steps);
     }
 }
+
+#[test]
+fn an_answer_that_was_on_the_way_when_the_server_died_is_replayed_to_the_next() {
+    let config = Config {
+        connections_max: 2,
+        in_flight_max: 4,
+        outstanding_max: 16,
+        held_bytes_max: 4096,
+        held_count_max: 8,
+        request_timeout_ns: 40 * MS,
+        connect_timeout_ns: 20 * MS,
+        backoff_min_ns: MS,
+        backoff_max_ns: 20 * MS,
+        settle_ns: 15 * MS,
+        seed: 1,
+    };
+    let flags = TransmissionFlags::SEND_FLUSH.with(TransmissionFlags::CAN_MULTI_CONN);
+    let setup = Setup { seed: 3, config, flags, trim_zeroes: true, errors: false };
+    let mut world = World::new(setup);
+    assert!(world.connect(0, true));
+    world.submit(Op { kind: Kind::Write, offset: 0, length: 2 * BLOCK_BYTES, fua: false });
+    assert!(world.execute(0));
+    for _ in 0..8 {
+        // Until the dead server has lost the write.
+        world.restart();
+    }
+    assert!(world.connect(0, true), "a second connection, to the new server");
+    assert!(world.answer(0), "the old one's reply was still in a buffer");
+    world.submit(Op::FLUSH);
+    while world.execute(0) || world.answer(0) {}
+    world.settle_and_check();
+}

@@ -1,6 +1,6 @@
 //! A model world for the NBD client: see `world`.
 
-pub mod oracle;
-pub mod random;
-pub mod server;
-pub mod world;
+pub(crate) mod oracle;
+pub(crate) mod random;
+pub(crate) mod server;
+pub(crate) mod world;

@@ -40,18 +40,18 @@ struct Block {
 }
 
 /// What a read found when it was submitted: per block, the oldest change it may see, and its version.
-pub type Snapshot = Vec<(u64, Option<u64>)>;
+pub(crate) type Snapshot = Vec<(u64, Option<u64>)>;
 
-pub struct Oracle {
+pub(crate) struct Oracle {
     blocks: Vec<Block>,
     clock: u64,
     /// A flush must fail before one succeeds.
     owed: bool,
-    pub told: u64,
+    pub(crate) told: u64,
 }
 
 impl Oracle {
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         let first = Change {
             number: 0,
             tag: 0,
@@ -65,11 +65,11 @@ impl Oracle {
         Self { blocks: (0..count).map(|_| block()).collect(), clock: 0, owed: false, told: 0 }
     }
 
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.clock
     }
 
-    pub fn submitted(&mut self, number: u64, op: &Op, tags: &[u64]) {
+    pub(crate) fn submitted(&mut self, number: u64, op: &Op, tags: &[u64]) {
         for (at, block) in blocks(op).enumerate() {
             self.touch(block).changes.push(Change {
                 number,
@@ -83,12 +83,12 @@ impl Oracle {
         }
     }
 
-    pub fn changed(&mut self, number: u64, op: &Op, result: Result<(), Failure>) {
+    pub(crate) fn changed(&mut self, number: u64, op: &Op, result: Result<(), Failure>) {
         self.clock += 1;
         let answered = self.clock;
         for block in blocks(op) {
             let changes = &mut self.touch(block).changes;
-            let at = changes.iter().position(|c| c.number == number).unwrap();
+            let at = changes.iter().position(|c| c.number == number).expect("a change submitted");
             changes[at].answered = answered;
             changes[at].fate = match result {
                 Ok(()) if op.fua => {
@@ -105,7 +105,7 @@ impl Oracle {
         }
     }
 
-    pub fn reading(&self, op: &Op) -> Snapshot {
+    pub(crate) fn reading(&self, op: &Op) -> Snapshot {
         blocks(op)
             .map(|block| {
                 let is_changing = (self.blocks[block].changes.iter()).any(|c| c.fate == Fate::Pending);
@@ -116,13 +116,13 @@ impl Oracle {
     }
 
     /// A read under way may see what has come back.
-    pub fn loosen(&self, op: &Op, snapshot: &mut Snapshot) {
+    pub(crate) fn loosen(&self, op: &Op, snapshot: &mut Snapshot) {
         for (block, (base, _)) in blocks(op).zip(snapshot) {
             *base = self.base(block).min(*base);
         }
     }
 
-    pub fn read(&mut self, op: &Op, snapshot: &Snapshot, seen: &[u64]) {
+    pub(crate) fn read(&mut self, op: &Op, snapshot: &Snapshot, seen: &[u64]) {
         for ((block, (base, version)), seen) in blocks(op).zip(snapshot).zip(seen) {
             self.assert_allowed(block, *base, *seen, "a read");
             let block = &mut self.blocks[block];
@@ -132,7 +132,7 @@ impl Oracle {
         }
     }
 
-    pub fn flushed(&mut self, submitted: u64, result: Result<(), Failure>) {
+    pub(crate) fn flushed(&mut self, submitted: u64, result: Result<(), Failure>) {
         if result.is_err() {
             self.owed = false;
             self.told += 1;
@@ -150,14 +150,14 @@ impl Oracle {
     }
 
     /// The server fails a flush, and drops what was not durable.
-    pub fn dropped(&mut self) {
+    pub(crate) fn dropped(&mut self) {
         for change in self.blocks.iter_mut().flat_map(|b| &mut b.changes) {
             change.dropped |= matches!(change.fate, Fate::Acknowledged | Fate::Pending);
         }
     }
 
     /// Held writes fell in doubt. `told`: a flush that failed just now may have told already.
-    pub fn lost(&mut self, offset: u64, length: u64, told: bool) {
+    pub(crate) fn lost(&mut self, offset: u64, length: u64, told: bool) {
         for block in self.named(offset, length) {
             self.touch(block);
             for change in &mut self.blocks[block].changes {
@@ -169,7 +169,7 @@ impl Oracle {
         }
     }
 
-    pub fn drop_cached(&mut self, offset: u64, length: u64) {
+    pub(crate) fn drop_cached(&mut self, offset: u64, length: u64) {
         for block in self.named(offset, length) {
             self.blocks[block].cached = None;
         }
@@ -182,7 +182,7 @@ impl Oracle {
     }
 
     /// After the last flush and a restart: what the server holds is allowed, and is what was cached.
-    pub fn assert_final(&self, durable: &[u64]) {
+    pub(crate) fn assert_final(&self, durable: &[u64]) {
         for (block, seen) in durable.iter().enumerate() {
             self.assert_allowed(block, self.base(block), *seen, "after the last flush");
             if let Some(cached) = self.blocks[block].cached {

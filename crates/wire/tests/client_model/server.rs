@@ -7,33 +7,33 @@ use forebay_wire::nbd::constants::Errno;
 
 use super::random::Random;
 
-pub const BLOCK_BYTES: u32 = 512;
+pub(crate) const BLOCK_BYTES: u32 = 512;
 
 /// The blocks an operation touches.
-pub fn blocks(op: &Op) -> std::ops::Range<usize> {
+pub(crate) fn blocks(op: &Op) -> std::ops::Range<usize> {
     let first = (op.offset / u64::from(BLOCK_BYTES)) as usize;
     first..first + (op.length / BLOCK_BYTES) as usize
 }
 
-pub struct Server {
+pub(crate) struct Server {
     /// What a reader sees.
-    pub current: Vec<u64>,
+    pub(crate) current: Vec<u64>,
     /// What survives a restart for sure.
-    pub durable: Vec<u64>,
+    pub(crate) durable: Vec<u64>,
     /// Changes of blocks since the last flush, oldest first.
     volatile: Vec<(usize, u64)>,
-    pub trim_zeroes: bool,
+    pub(crate) trim_zeroes: bool,
     /// Counts restarts: a connection belongs to one of them.
-    pub incarnation: u64,
+    pub(crate) incarnation: u64,
 }
 
 impl Server {
-    pub fn new(blocks: usize, trim_zeroes: bool) -> Self {
+    pub(crate) fn new(blocks: usize, trim_zeroes: bool) -> Self {
         Self { current: vec![0; blocks], durable: vec![0; blocks], volatile: Vec::new(), trim_zeroes, incarnation: 0 }
     }
 
     /// Does an operation; `data` is what a write carries. A read returns what it saw.
-    pub fn execute(&mut self, op: &Op, data: &[u64]) -> Vec<u64> {
+    pub(crate) fn execute(&mut self, op: &Op, data: &[u64]) -> Vec<u64> {
         match op.kind {
             Kind::Read => return self.current[blocks(op)].to_vec(),
             Kind::Flush => {
@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// Fails an operation; of a change, any part is done.
-    pub fn fail(&mut self, op: &Op, data: &[u64], random: &mut Random) -> Errno {
+    pub(crate) fn fail(&mut self, op: &Op, data: &[u64], random: &mut Random) -> Errno {
         if op.kind == Kind::Write {
             for (block, tag) in blocks(op).zip(data) {
                 if random.chance(50) {
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// The process dies and another starts.
-    pub fn restart(&mut self, random: &mut Random) {
+    pub(crate) fn restart(&mut self, random: &mut Random) {
         self.incarnation += 1;
         self.lose(random);
         self.durable.clone_from(&self.current);

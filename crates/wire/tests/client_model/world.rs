@@ -12,16 +12,16 @@ use super::oracle::{Oracle, Snapshot};
 use super::random::Random;
 use super::server::{BLOCK_BYTES, Server, blocks};
 
-pub const BLOCKS: usize = 6;
+pub(crate) const BLOCKS: usize = 6;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub seed: u64,
-    pub config: Config,
-    pub flags: TransmissionFlags,
-    pub trim_zeroes: bool,
+pub(crate) struct Setup {
+    pub(crate) seed: u64,
+    pub(crate) config: Config,
+    pub(crate) flags: TransmissionFlags,
+    pub(crate) trim_zeroes: bool,
     /// The server sometimes fails a request.
-    pub errors: bool,
+    pub(crate) errors: bool,
 }
 
 struct Sent {
@@ -56,12 +56,12 @@ struct Running {
     submitted: u64,
 }
 
-pub struct World {
-    pub client: Client,
-    pub now_ns: u64,
-    pub server: Server,
-    pub oracle: Oracle,
-    pub random: Random,
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) now_ns: u64,
+    pub(crate) server: Server,
+    pub(crate) oracle: Oracle,
+    pub(crate) random: Random,
     setup: Setup,
     links: Vec<Link>,
     conns: Vec<Option<Conn>>,
@@ -70,11 +70,11 @@ pub struct World {
     copies: BTreeMap<HeldId, Vec<u64>>,
     numbers: u64,
     writes_in_doubt: u64,
-    pub last_flush: Option<Result<(), Failure>>,
+    pub(crate) last_flush: Option<Result<(), Failure>>,
 }
 
 impl World {
-    pub fn new(setup: Setup) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         let places = usize::from(setup.config.connections_max);
         let mut world = Self {
             client: Client::new(setup.config, 0),
@@ -105,10 +105,10 @@ impl World {
         }
     }
 
-    pub fn submit(&mut self, op: Op) {
+    pub(crate) fn submit(&mut self, op: Op) {
         self.numbers += 1;
         let number = self.numbers;
-        let token = Token(number % 64 + 1000 * u64::from(number % 64 == 0));
+        let token = Token(number % 64);
         if self.running.contains_key(&token) {
             return;
         }
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// The server does the `nth` request it has received, if there is one.
-    pub fn execute(&mut self, nth: usize) -> bool {
+    pub(crate) fn execute(&mut self, nth: usize) -> bool {
         let incarnation = self.server.incarnation;
         let busy: Vec<usize> = (0..self.links.len())
             .filter(|at| {
@@ -258,7 +258,7 @@ impl World {
     }
 
     /// A reply arrives, if there is one.
-    pub fn answer(&mut self, nth: usize) -> bool {
+    pub(crate) fn answer(&mut self, nth: usize) -> bool {
         let ready: Vec<usize> = (0..self.links.len())
             .filter(|at| matches!(&self.links[*at], Link::Up { answers, .. } if !answers.is_empty()))
             .collect();
@@ -273,21 +273,21 @@ impl World {
             let running = self.running.get_mut(&token).expect("a live buffer");
             running.buffer = seen;
         }
-        let conn = self.conns[at].unwrap();
+        let conn = self.conns[at].expect("a place that was named");
         self.client.handle_reply(self.now_ns, conn, answer.cookie, answer.result);
         self.perform();
         true
     }
 
     /// An attempt to connect ends, if there is one.
-    pub fn connect(&mut self, nth: usize, succeeds: bool) -> bool {
+    pub(crate) fn connect(&mut self, nth: usize, succeeds: bool) -> bool {
         let trying: Vec<usize> =
             (0..self.links.len()).filter(|at| matches!(self.links[*at], Link::Connecting { .. })).collect();
         if trying.is_empty() {
             return false;
         }
         let at = trying[nth % trying.len()];
-        let conn = self.conns[at].unwrap();
+        let conn = self.conns[at].expect("a place that was named");
         let given_up = matches!(self.links[at], Link::Connecting { given_up: true });
         if succeeds && !given_up {
             self.links[at] = Link::Up {
@@ -306,7 +306,7 @@ impl World {
     }
 
     /// Connections that the client ordered closed, or whose server is gone, end.
-    pub fn close_due(&mut self, nth: usize) -> bool {
+    pub(crate) fn close_due(&mut self, nth: usize) -> bool {
         let current = self.server.incarnation;
         let due: Vec<usize> = (0..self.links.len())
             .filter(|at| {
@@ -321,7 +321,7 @@ impl World {
     }
 
     /// A connection ends.
-    pub fn cut(&mut self, at: usize) -> bool {
+    pub(crate) fn cut(&mut self, at: usize) -> bool {
         let at = at % self.links.len();
         if !matches!(self.links[at], Link::Up { .. }) {
             return false;
@@ -348,13 +348,13 @@ impl World {
                 _ => {}
             }
         }
-        self.client.handle_closed(self.now_ns, self.conns[at].unwrap(), by);
+        self.client.handle_closed(self.now_ns, self.conns[at].expect("a place that was named"), by);
         self.perform();
         true
     }
 
     /// The server works on something whose connection is gone.
-    pub fn haunt(&mut self, nth: usize) -> bool {
+    pub(crate) fn haunt(&mut self, nth: usize) -> bool {
         if self.zombies.is_empty() {
             return false;
         }
@@ -366,7 +366,7 @@ impl World {
         true
     }
 
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         for at in 0..self.links.len() {
             if let Link::Up { pending, .. } = &mut self.links[at] {
                 for sent in std::mem::take(pending) {
@@ -380,7 +380,7 @@ impl World {
         self.server.restart(&mut self.random);
     }
 
-    pub fn advance(&mut self, by_ns: u64) {
+    pub(crate) fn advance(&mut self, by_ns: u64) {
         let target_ns = self.now_ns + by_ns;
         while let Some(at) = self.zombies.iter().position(|z| z.until_ns <= target_ns) {
             if self.random.chance(50) {
@@ -399,7 +399,7 @@ impl World {
     }
 
     /// All faults end; runs until nothing is outstanding.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.setup.errors = false;
         for _ in 0..100_000 {
             let moved = self.close_due(0) || self.connect(0, true) || self.execute(0) || self.answer(0);
@@ -424,7 +424,7 @@ impl World {
     }
 
     /// Flushes until one succeeds, restarts the server without mercy, and compares.
-    pub fn settle_and_check(&mut self) {
+    pub(crate) fn settle_and_check(&mut self) {
         self.heal();
         if self.random.chance(70) {
             self.read_all();
