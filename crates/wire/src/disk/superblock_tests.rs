@@ -131,7 +131,8 @@ fn a_device_taken_over_by_something_else_is_left_alone() {
 
 #[test]
 fn a_good_checksum_does_not_excuse_nonsense() {
-    let breaches: [(&str, fn(&mut [u8])); 9] = [
+    type Breach = fn(&mut [u8]);
+    let breaches: [(&str, Breach); 9] = [
         ("page size", |s| put_le_u32(s, 56, 12_288)),
         ("too many volumes", |s| put_le_u32(s, 60, 31)),
         ("slot count", |s| put_le_u64(s, 64, 1)),
@@ -159,18 +160,14 @@ fn an_unsound_superblock_is_not_written() {
 fn any_volumes() -> impl Strategy<Value = Vec<Option<VolumeEntry>>> {
     let entry = (any::<u64>(), 0u64..1 << 50, any::<i64>(), "[a-z0-9._-]{1,56}");
     proptest::collection::vec(proptest::option::of(entry), 0..=VOLUMES_MAX).prop_map(|entries| {
-        let build = |(place, entry): (usize, Option<(u64, u64, i64, String)>)| {
-            entry.map(|(backend_identity, volume_bytes, backend_mtime_ns, name)| VolumeEntry {
-                space: place as u32 * 3 + 1,
-                flags: 0,
-                backend_identity,
-                volume_bytes,
-                backend_mtime_ns,
-                region_bytes: intent::region_bytes(volume_bytes),
-                name,
+        let spaces = (1..).step_by(3);
+        let build = |(space, entry): (u32, Option<_>)| {
+            entry.map(|(backend_identity, volume_bytes, backend_mtime_ns, name)| {
+                let region_bytes = intent::region_bytes(volume_bytes);
+                VolumeEntry { space, flags: 0, backend_identity, volume_bytes, backend_mtime_ns, region_bytes, name }
             })
         };
-        entries.into_iter().enumerate().map(build).collect()
+        spaces.zip(entries).map(build).collect()
     })
 }
 

@@ -417,7 +417,7 @@ mod tests {
         let endless: Vec<u8> = (0..=REPLIES_MAX).flat_map(|_| info_reply(Info::Other(9))).collect();
         for input in [
             b"HTTP/1.1 400 Bad Request".to_vec(),
-            [&INIT_MAGIC.to_be_bytes()[..], &0x0042_0281_8612_53u64.to_be_bytes(), &[0, 0]].concat(),
+            [&INIT_MAGIC.to_be_bytes()[..], &0x0000_4202_8186_1253u64.to_be_bytes(), &[0, 0]].concat(),
             go(reply(opt::LIST, rep::ACK, b"")),
             go(reply(opt::GO, rep::ACK, b"")),
             go(reply(opt::GO, rep::SERVER, b"")),

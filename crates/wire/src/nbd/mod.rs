@@ -38,11 +38,7 @@ impl BlockSizes {
     /// What a client assumes of a server that names no block sizes.
     ///
     /// The specification asks such a client to keep to these for interoperability.
-    pub const UNSTATED: Self = Self {
-        min_bytes: 512,
-        preferred_bytes: 4096,
-        max_bytes: 32 << 20,
-    };
+    pub const UNSTATED: Self = Self { min_bytes: 512, preferred_bytes: 4096, max_bytes: 32 << 20 };
 
     /// True when the sizes keep the rules of the specification that matter to us.
     pub fn is_sound(&self) -> bool {

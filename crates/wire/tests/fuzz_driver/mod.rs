@@ -4,6 +4,7 @@
 //! mutated a little. Iteration `i` depends on `seed + i` only, so a failure is replayed by its own seed at once.
 //!
 //! `FOREBAY_FUZZ_SECONDS` sets the time (default 1), `FOREBAY_FUZZ_SEED` the seed (default: fresh, and printed).
+//! `FOREBAY_FUZZ_CORPUS=DIR` writes the examples to `DIR/<target>/` instead: the corpus libFuzzer starts from.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test driver reads the clock and settings")]
 #![allow(clippy::print_stdout, reason = "the seed must be seen")]
 
@@ -24,6 +25,9 @@ const INPUT_BYTES_MAX: usize = 256 << 10;
 /// Feeds mutated inputs to `check` for the time set; panics as `check` does, after printing how to replay it.
 pub(crate) fn run(name: &str, corpus: &Corpus, check: fn(&[u8])) {
     corpus.examples.iter().for_each(|example| check(example));
+    if let Ok(folder) = std::env::var("FOREBAY_FUZZ_CORPUS") {
+        return write_examples(&format!("{folder}/{name}"), &corpus.examples);
+    }
     let fresh = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
     let seed = setting("FOREBAY_FUZZ_SEED").unwrap_or(fresh);
     let time = Duration::from_secs(setting("FOREBAY_FUZZ_SECONDS").unwrap_or(1));
@@ -43,6 +47,13 @@ pub(crate) fn run(name: &str, corpus: &Corpus, check: fn(&[u8])) {
         }
     }
     println!("fuzz {name}: {iterations} inputs");
+}
+
+fn write_examples(folder: &str, examples: &[Vec<u8>]) {
+    std::fs::create_dir_all(folder).expect("the corpus folder can be made");
+    for (number, example) in examples.iter().enumerate() {
+        std::fs::write(format!("{folder}/example-{number}"), example).expect("the example can be written");
+    }
 }
 
 fn setting(name: &str) -> Option<u64> {

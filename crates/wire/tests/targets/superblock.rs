@@ -19,7 +19,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
     let build = |sequence: u64, count: u32| {
         let layout = Layout::new(1 << 30, 4096 << (sequence % 7)).expect("a GiB is enough");
         let volumes = (1..=count).map(|space| (space != 2).then(|| volume(space, 1 << (20 + space)))).collect();
-        let (generation, table_epoch, clean) = (1, 1, sequence % 3 == 0);
+        let (generation, table_epoch, clean) = (1, 1, sequence.is_multiple_of(3));
         let superblock =
             Superblock { sequence, cache_id: [3; 16], generation, table_epoch, layout, clean, next_space: 40, volumes };
         let mut sector = vec![0; SECTOR_BYTES];
