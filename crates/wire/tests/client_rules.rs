@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use forebay_wire::nbd::client::{
     Action, Client, CloseWhy, ClosedBy, Config, Conn, Failure, Invalid, Kind, Op, Payload, Refused, Request, Token,
 };
-use forebay_wire::nbd::constants::{Errno, TransmissionFlags as Flags};
+use forebay_wire::nbd::constants::{CommandFlags, Errno, TransmissionFlags as Flags};
+use forebay_wire::nbd::request::{self, Command};
 use forebay_wire::nbd::{BlockSizes, Terms};
 
 const MS: u64 = 1_000_000;
@@ -156,6 +157,26 @@ impl Bench {
             self.drain();
         }
         self.now_ns = end_ns;
+    }
+}
+
+#[test]
+fn requests_are_encoded_as_their_operation_says() {
+    let (mut bench, _) = Bench::ready(config(), terms());
+    let zeroes = Op { kind: Kind::WriteZeroes { no_hole: true }, fua: true, ..write(KIB, 2 * KIB) };
+    for (op, command, flags) in [
+        (read(KIB, KIB), Command::Read, CommandFlags::NONE),
+        (write(4 * KIB, KIB), Command::Write, CommandFlags::NONE),
+        (zeroes, Command::WriteZeroes, CommandFlags::FUA.with(CommandFlags::NO_HOLE)),
+        (Op { kind: Kind::Trim, ..write(8 * KIB, KIB) }, Command::Trim, CommandFlags::NONE),
+    ] {
+        bench.submit(1, op);
+        let sent = bench.sent();
+        let wire = request::Request::decode(&sent.1.encode()).expect("a request");
+        let expected = request::Request { flags, command, cookie: sent.1.cookie, offset: op.offset, length: op.length };
+        assert_eq!(wire, expected);
+        bench.reply(sent, Ok(()));
+        assert_eq!(bench.completed(1), Ok(()));
     }
 }
 

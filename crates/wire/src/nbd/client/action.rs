@@ -1,7 +1,8 @@
 //! The words between the client and its driver: operations in, actions out.
 
 use crate::nbd::Terms;
-use crate::nbd::constants::Errno;
+use crate::nbd::constants::{CommandFlags, Errno};
+use crate::nbd::request::{self, Command, REQUEST_BYTES};
 
 /// The caller's name for an operation and its buffer. Any value; unique among the operations outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,7 +90,7 @@ impl Range {
     }
 }
 
-/// A request to encode and send.
+/// An operation on its way: what to send, under which cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Comes back in the reply. Never used twice in the life of a client.
@@ -99,6 +100,21 @@ pub struct Request {
 }
 
 impl Request {
+    /// The request on the wire; for a write, its payload follows.
+    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let (command, no_hole) = match self.op.kind {
+            Kind::Read => (Command::Read, false),
+            Kind::Write => (Command::Write, false),
+            Kind::WriteZeroes { no_hole } => (Command::WriteZeroes, no_hole),
+            Kind::Trim => (Command::Trim, false),
+            Kind::Flush => (Command::Flush, false),
+        };
+        let flag = |set, flag| if set { flag } else { CommandFlags::NONE };
+        let flags = flag(self.op.fua, CommandFlags::FUA).with(flag(no_hole, CommandFlags::NO_HOLE));
+        let (cookie, offset, length) = (self.cookie, self.op.offset, self.op.length);
+        request::Request { flags, command, cookie, offset, length }.encode()
+    }
+
     /// Which of its connection's `in_flight_max` places the request takes.
     pub fn place(&self) -> usize {
         cookie_place(self.cookie)

@@ -27,15 +27,18 @@
 //!   succeeds. Room for it is taken before it is sent; without room it waits, and a flush is forced (one is started at
 //!   half of the room already). A FUA write is durable when answered and is not held, unless it overlaps a held one,
 //!   whose replay would undo it.
-//! - **Replay.** All members are connections to one server process as long as they answer. Whenever one is lost, or
-//!   one joins, while something is held, that may no longer be so. Then: nothing new is sent; what is in flight is
-//!   answered or its connection closed; all held writes are sent again in their order, overlapping ones one after
-//!   the other; when all are answered, unanswered operations are sent again, then new ones. A loss or a join
-//!   meanwhile starts this over. A flush counts only if no member was lost or joined between its sending and its answer.
+//! - **Replay.** All members are connections to one server process as long as they answer. When one is lost or joins
+//!   while anything is held or changing, that may no longer hold: even an answer that comes later may be from a server
+//!   that died, if it waited in a buffer. Then nothing new is sent; what is in flight is answered or its connection
+//!   closed; all held writes are sent again in their order, overlapping ones one after the other; when all are answered,
+//!   unanswered operations are sent again, then new ones. A loss or a join meanwhile starts this over. A flush
+//!   counts only if no member was lost or joined between its sending and its answer.
 //! - **Doubt.** If a held write cannot be replayed (refused by the server), a flush fails, or the export comes back with
-//!   another size, flags or block sizes, the writes are no longer held, [`Action::InDoubt`] names their ranges, and the next flush
-//!   fails with [`Failure::InDoubt`], once (a flush that itself failed has told already). Ranges of writes that failed
-//!   are named too whenever a replay becomes due, until a flush succeeds: a restart may change what they read as.
+//!   another size, flags or block sizes, the writes are no longer held, [`Action::InDoubt`] names their ranges, and the
+//!   next flush fails with [`Failure::InDoubt`], once (a flush that itself failed has told already). What was in flight
+//!   when a flush failed is replayed once answered. Ranges of writes that failed are named too when a replay is due and
+//!   when a flush fails, until one succeeds: a restart may change what they read as. For a caller that caches: drop
+//!   what is named, and what was read since is good again.
 //! - **Changed export.** It is refused: everything is in doubt, and operations fail at their deadlines until the
 //!   export is again what it was.
 //! - **No flush.** A server that does not offer flush is trusted to write through: nothing is held and a flush succeeds
@@ -46,9 +49,12 @@
 //! Invariants: every operation completes once; held writes fit `held_bytes_max` and `held_count_max`; each write
 //! acknowledged since the last flush is held, or named in doubt with the next flush failing.
 //!
-//! Limits: one process behind all connections (a server of independent processes with separate volatile caches breaks
-//! `CAN_MULTI_CONN` itself). A server that works on a request for longer than `settle_ns` after its connection was given
-//! up can still reorder it. One caller: a flush that fails for doubt has told it, and the next may succeed.
+//! Limits:
+//! - One process behind all connections: a server of processes with separate volatile caches breaks `CAN_MULTI_CONN`.
+//! - A server that works for longer than `settle_ns` on what came over a connection given up can still reorder it.
+//! - The loss of one of several connections stalls everything until what is in flight on the others is answered.
+//! - A FUA write over a held one is in doubt too if its replay is refused.
+//! - One caller: a flush that fails for doubt has told it, and the next may succeed.
 //!
 //! Rejected: closing all connections when one is lost (simpler to argue, but one slow request would then put all others
 //! in flight twice); releasing held writes that a later one covers (a search per write; a flush forced a little earlier
@@ -222,6 +228,8 @@ impl Client {
     }
 
     /// The next order, if there is one. Poll until `None` after every other call.
+    ///
+    /// One call leaves at most a few orders for each operation outstanding and each held write.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
