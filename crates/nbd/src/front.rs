@@ -265,7 +265,7 @@ impl Front for NbdFront {
         let mut gathered = std::mem::take(&mut self.gathered);
         for &index in &gathered {
             self.seat(index).in_gathered = false;
-            self.with(index, |session, shared| session.flush(now_ns, shared));
+            self.with(index, |session, shared| session.flush(now_ns, false, shared));
         }
         gathered.clear();
         // Only sessions that met a full ring are in the list again.

@@ -228,7 +228,7 @@ impl Session {
         match operation {
             Operation::Stage => self.staged(result, shared),
             Operation::Fill => self.filled(result, shared),
-            Operation::Writable => self.flush(now_ns, shared),
+            Operation::Writable => self.flush(now_ns, true, shared),
         }
     }
 

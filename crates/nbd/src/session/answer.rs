@@ -10,6 +10,9 @@ use forebay_wire::nbd::request::Request as WireRequest;
 use crate::failure;
 use crate::outbox::Reply;
 
+/// How long to wait before sending again where the kernel cannot say when.
+const RETRY_NS: u64 = 5_000_000;
+
 impl Session {
     /// The bytes of a read's part are in `pieces`.
     pub(crate) fn answer_read(&mut self, place: u32, id: RequestId, pieces: &[Piece], shared: &mut Shared) {
@@ -159,8 +162,8 @@ impl Session {
         }
     }
 
-    /// Sends what the socket takes.
-    pub(crate) fn flush(&mut self, now_ns: u64, shared: &mut Shared) {
+    /// Sends what the socket takes. `woken`: the kernel has said that there is room.
+    pub(crate) fn flush(&mut self, now_ns: u64, woken: bool, shared: &mut Shared) {
         if self.stage == Stage::Closing || self.in_flight[Operation::Writable as usize] {
             return;
         }
@@ -184,7 +187,14 @@ impl Session {
                     self.send_deadline_ns = None;
                 }
                 self.send_deadline_ns.get_or_insert(now_ns + shared.config.connection.stall_timeout_ns);
-                self.submit(Operation::Writable, Op::Poll { fd: self.fd, ready: Ready::Writable }, shared);
+                let op = if woken && bytes == 0 {
+                    // Woken for nothing: a poll also ends, at once and every time, when the client has shut down
+                    // its side.
+                    Op::Timeout { at_ns: now_ns + RETRY_NS }
+                } else {
+                    Op::Poll { fd: self.fd, ready: Ready::Writable }
+                };
+                self.submit(Operation::Writable, op, shared);
             }
             Sent::Failed => return self.close(CloseReason::Reset, shared),
         }

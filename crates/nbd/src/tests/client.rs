@@ -58,10 +58,16 @@ impl<S: Read + Write> Client<S> {
         request.cookie
     }
 
-    pub(super) fn ask_write(&mut self, offset: u64, payload: &[u8]) -> u64 {
+    /// A write as it goes over the wire.
+    pub(super) fn write_bytes(&mut self, offset: u64, payload: &[u8]) -> Vec<u8> {
         let request = self.request(Command::Write, CommandFlags::NONE, offset, payload.len() as u32);
-        self.stream.write_all(&[&request.encode()[..], payload].concat()).unwrap();
-        request.cookie
+        [&request.encode()[..], payload].concat()
+    }
+
+    pub(super) fn ask_write(&mut self, offset: u64, payload: &[u8]) -> u64 {
+        let bytes = self.write_bytes(offset, payload);
+        self.stream.write_all(&bytes).unwrap();
+        self.next_cookie - 1
     }
 
     /// The next request to be answered whole.

@@ -1,1 +1,105 @@
-//! To be written.
+//! What one connection may hold, and what happens when it wants more.
+
+use std::io::Write;
+
+use forebay_wire::nbd::constants::CommandFlags;
+use forebay_wire::nbd::request::Command;
+
+use super::client::pattern;
+use super::core::Faults;
+use super::world::{Setup, VOLUME_BYTES, World};
+use crate::ConnectionLimits;
+
+#[test]
+fn shares_are_equal_and_never_less_than_one_longest_request() {
+    let share = ConnectionLimits::share(1024, 4096, 16);
+    assert_eq!((share.requests_max, share.frames_max), (64, 256));
+    let share = ConnectionLimits::share(1024, 64, 16);
+    assert_eq!((share.requests_max, share.frames_max), (64, 17));
+    let share = ConnectionLimits::share(8, 64, 0);
+    assert_eq!((share.requests_max, share.frames_max), (8, 64));
+}
+
+#[test]
+fn one_connection_keeps_to_its_frames_and_still_gets_every_answer() {
+    let connection = ConnectionLimits { frames_max: 17, ..Setup::default().connection };
+    let faults = Faults { slow: 0..VOLUME_BYTES, slow_ns: 1_000_000, ..Faults::default() };
+    for structured in [false, true] {
+        let world = World::new(Setup { connection, faults: faults.clone(), ..Setup::default() });
+        let mut client = world.client(structured);
+        // 4 frames each, and a split one of many parts.
+        for _ in 0..30 {
+            client.ask(Command::Read, 0, 65_536);
+        }
+        client.ask(Command::Read, 512, 1 << 20);
+        for _ in 0..31 {
+            assert!(client.answer().unwrap().1.is_ok());
+        }
+        client.disconnect();
+        let report = world.finish();
+        assert!(report.frames_peak <= 17, "{} frames", report.frames_peak);
+        assert!(report.frames_peak > 8, "one at a time: {} frames", report.frames_peak);
+    }
+}
+
+#[test]
+fn more_requests_than_allowed_wait_their_turn() {
+    let connection = ConnectionLimits { requests_max: 1, ..Setup::default().connection };
+    let world = World::new(Setup { connection, ..Setup::default() });
+    let mut client = world.client(true);
+    let mut stream = Vec::new();
+    for round in 0..200u64 {
+        let write = round % 2 == 0;
+        let command = if write { Command::Write } else { Command::Read };
+        let request = client.request(command, CommandFlags::NONE, 4096, 4096);
+        stream.extend_from_slice(&request.encode());
+        if write {
+            stream.extend_from_slice(&pattern(round, 4096));
+        }
+    }
+    let mut sender = client.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || sender.write_all(&stream).unwrap());
+    for round in 0..200u64 {
+        let (cookie, answer) = client.answer().unwrap();
+        assert_eq!(cookie, round + 1, "one at a time means in order");
+        let answer = answer.unwrap();
+        assert!(round % 2 == 0 || answer == pattern(round - 1, 4096), "not the last write");
+    }
+    sending.join().unwrap();
+    client.disconnect();
+    world.finish();
+}
+
+#[test]
+fn writes_that_wait_for_frames_keep_their_payload_staged() {
+    // Fewer frames than requests: the core names frames late.
+    let world = World::new(Setup { frames: 5, ..Setup::default() });
+    let mut clients: Vec<_> = (0..4).map(|_| world.client(true)).collect();
+    for (volume_part, client) in clients.iter_mut().enumerate() {
+        for round in 0..16u64 {
+            client.ask_write((volume_part as u64) << 20 | round << 14, &pattern(round, 4096));
+        }
+    }
+    for (volume_part, client) in clients.iter_mut().enumerate() {
+        for _ in 0..16 {
+            assert!(client.answer().unwrap().1.is_ok());
+        }
+        for round in 0..16u64 {
+            assert_eq!(client.read((volume_part as u64) << 20 | round << 14, 4096).unwrap(), pattern(round, 4096));
+        }
+    }
+    drop(clients);
+    world.finish();
+}
+
+#[test]
+fn clients_share_a_volume() {
+    let world = World::new(Setup::default());
+    let (mut one, mut other) = (world.client(true), world.client(false));
+    assert!(one.write(8192, &[7; 8192]).is_ok());
+    assert!(other.call(Command::Flush, CommandFlags::NONE, 0, 0).is_ok());
+    assert_eq!(other.read(8192, 8192).unwrap(), [7; 8192]);
+    one.disconnect();
+    other.disconnect();
+    world.finish();
+}

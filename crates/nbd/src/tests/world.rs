@@ -64,6 +64,8 @@ pub(super) struct Report {
     pub(super) flushes: u64,
     pub(super) longest: u32,
     pub(super) frames_peak: usize,
+    /// The most requests and parts in flight at a time.
+    pub(super) in_flight_peak: usize,
     pub(super) memory: Vec<u8>,
 }
 
@@ -117,13 +119,18 @@ impl World {
         Client::connect(self.socket(), "vol", structured)
     }
 
+    /// What a client of the first volume agrees to.
+    pub(super) fn terms(&self, structured: bool) -> Terms {
+        Terms { structured, ..self.terms }
+    }
+
     /// A connection that is in transmission without a handshake.
     pub(super) fn transmission(&self, structured: bool) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let handover = Handover {
             socket: OwnedFd::from(theirs),
             unread: Vec::new(),
-            terms: Terms { structured, ..self.terms },
+            terms: self.terms(structured),
             volume: VolumeId(0),
             peer: "pair".to_owned(),
             admission: loop {
@@ -178,6 +185,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
     tell.send((sender, wake)).unwrap();
     let mut events = Vec::new();
     let mut stopped_ns = None;
+    let mut in_flight_peak = 0;
     loop {
         let now_ns = reactor.now_ns();
         if stop.load(Ordering::SeqCst) && stopped_ns.is_none() {
@@ -188,6 +196,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
         for event in events.drain(..) {
             core.event(now_ns, event);
         }
+        in_flight_peak = in_flight_peak.max(front.in_flight());
         core.answer(now_ns, &mut front);
         front.turn_end(now_ns);
         if let Some(stopped_ns) = stopped_ns {
@@ -207,6 +216,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
         flushes: core.flushes,
         longest: core.longest,
         frames_peak: core.frames_peak,
+        in_flight_peak,
         memory: core.memory,
     }
 }
