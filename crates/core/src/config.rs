@@ -111,7 +111,13 @@ impl CacheConfig {
     /// The longest request.
     #[must_use]
     pub fn request_bytes_max(&self) -> u32 {
-        (self.page_bytes * (REQUEST_PAGES_MAX as u32 - 1)).min((1 << 20).max(self.page_bytes))
+        Self::request_bytes_max_of(self.page_bytes)
+    }
+
+    /// The longest request of a cache with such pages: 1 MiB, or 16 pages if that is less.
+    #[must_use]
+    pub fn request_bytes_max_of(page_bytes: u32) -> u32 {
+        (page_bytes * (REQUEST_PAGES_MAX as u32 - 1)).min(1 << 20)
     }
 
     /// Orders about records on the cache disk that can be unanswered at a time: table sectors, an intent map a volume,

@@ -141,7 +141,10 @@ impl Cache {
         let volume = self.requests.get(id.request()).volume;
         let stats = &mut self.stats.volumes[volume.index()];
         match path {
-            Path::Memory => stats.memory_hits += 1,
+            Path::Memory => {
+                stats.memory_hits += 1;
+                stats.memory_read_bytes += u64::from(self.requests.part(id).length);
+            }
             Path::Disk => stats.disk_hits += 1,
             Path::Backend => {
                 stats.misses += 1;

@@ -109,6 +109,7 @@ pub struct VolumeStats {
     /// Of the misses, those while the slot table was still being read.
     pub recovering: u64,
     /// Bytes that moved by path.
+    pub memory_read_bytes: u64,
     pub disk_read_bytes: u64,
     pub backend_read_bytes: u64,
     pub backend_write_bytes: u64,

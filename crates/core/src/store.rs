@@ -110,7 +110,11 @@ impl Cache {
         let entry = self.activities.get_mut(activity);
         entry.storing |= blocks;
         let op = self.ops.start(now_ns, Role::Store { activity, slot, first, blocks }, Some(frame));
-        self.stats.slot_write_bytes += u64::from(count * BLOCK_BYTES);
+        let bytes = u64::from(count * BLOCK_BYTES);
+        self.stats.slot_write_bytes += bytes;
+        if let Some(volume) = self.volumes.iter().position(|volume| volume.space == key.space) {
+            self.stats.volumes[volume].admitted_bytes += bytes;
+        }
         actions.push(Action::WriteSlot { op, slot, key, frame, first_block: first, blocks: count });
     }
 

@@ -1,0 +1,261 @@
+//! The cache as its operator sees it: what the shard published, and orders to it.
+
+use super::shard::read;
+use crate::config::Settings;
+use forebay_admin::{
+    Control, ControlError, Disk, ErrorKind, Latency, Nbd, Queues, Recovery, Snapshot, State, Tier, Volume,
+};
+use forebay_core::{Gauges, Histogram, ReplyError, Stats, VolumeId, VolumeStats};
+use forebay_engine::shard::{Command, CommandOrder};
+use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
+use forebay_uring::Wake;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long an order may take, beyond the back end's own deadline.
+const ORDER_MAX: Duration = Duration::from_secs(60);
+
+/// The names of [`ERRNOS`].
+const ERRNO_NAMES: [&str; ERRNOS.len()] =
+    ["EPERM", "EIO", "ENOMEM", "EINVAL", "ENOSPC", "EOVERFLOW", "ENOTSUP", "ESHUTDOWN"];
+
+/// What the shard publishes, and one word to it.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    pub(super) stats: Stats,
+    pub(super) gauges: Gauges,
+    pub(super) nbd: Counters,
+    /// The shard is to end.
+    pub(super) end: bool,
+}
+
+struct VolumeName {
+    name: String,
+    mode: String,
+    backend: String,
+    bytes: u64,
+}
+
+/// See the module.
+pub(super) struct ShardControl {
+    started: Instant,
+    page_bytes: u64,
+    has_disk: bool,
+    volumes: Vec<VolumeName>,
+    published: Arc<Mutex<Published>>,
+    commands: SyncSender<Command>,
+    wake: Wake,
+    draining: AtomicBool,
+    clients: OnceLock<Clients>,
+}
+
+impl ShardControl {
+    pub(super) fn new(
+        settings: &Settings,
+        exports: &[Export],
+        published: Arc<Mutex<Published>>,
+        commands: SyncSender<Command>,
+        wake: Wake,
+    ) -> Self {
+        let volumes = settings.volumes.iter().zip(exports).map(|(volume, export)| VolumeName {
+            name: volume.name.clone(),
+            mode: volume.mode.name().to_owned(),
+            backend: volume.backend.to_string(),
+            bytes: export.info.size_bytes,
+        });
+        Self {
+            started: Instant::now(),
+            page_bytes: u64::from(settings.cache.page_bytes),
+            has_disk: settings.cache.disk.is_some(),
+            volumes: volumes.collect(),
+            published,
+            commands,
+            wake,
+            draining: AtomicBool::new(false),
+            clients: OnceLock::new(),
+        }
+    }
+
+    /// Clients can come now.
+    pub(super) fn listens(&self, listener: &Listener, clients: Clients) {
+        let endpoints: Vec<String> = listener.endpoints().iter().map(ToString::to_string).collect();
+        tracing::info!(endpoints = endpoints.join(" "), "listening");
+        let _ = self.clients.set(clients);
+    }
+
+    /// Gives the shard an order and waits for its answer.
+    pub(super) fn order(
+        &self,
+        order: CommandOrder,
+        wait_max: Duration,
+    ) -> Result<Result<(), ReplyError>, RecvTimeoutError> {
+        if order == CommandOrder::Drain {
+            self.draining.store(true, Ordering::Relaxed);
+        }
+        let (answer, answered) = channel();
+        self.commands.try_send(Command { order, answer }).map_err(|_| RecvTimeoutError::Disconnected)?;
+        self.wake.wake();
+        answered.recv_timeout(wait_max)
+    }
+
+    /// The shard ends.
+    pub(super) fn end(&self) {
+        read(&self.published, |published| published.end = true);
+        self.wake.wake();
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeId, ControlError> {
+        let at = self.volumes.iter().position(|volume| volume.name == name);
+        at.map(|at| VolumeId(at as u16)).ok_or_else(|| ControlError::no_volume(name))
+    }
+
+    fn obeyed(&self, name: &str, order: CommandOrder) -> Result<(), ControlError> {
+        let error =
+            |kind, cause: &str, next: &str| Err(ControlError::new(kind, format!("volume \"{name}\""), cause, next));
+        match self.order(order, ORDER_MAX) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ReplyError::Invalid)) => error(
+                ErrorKind::Invalid,
+                "the range is not inside the volume or not of whole sectors",
+                "`forebay status` shows its size",
+            ),
+            Ok(Err(ReplyError::Busy)) => error(ErrorKind::Temporary, "too many requests are in flight", "try again"),
+            Ok(Err(ReplyError::ShuttingDown)) => {
+                error(ErrorKind::Temporary, "the cache is stopping", "try again when it runs")
+            }
+            Ok(Err(_)) => error(ErrorKind::Failed, "the back end failed", "look at the log, and at the back end"),
+            Err(RecvTimeoutError::Timeout) => error(ErrorKind::Temporary, "it was not answered in time", "try again"),
+            Err(RecvTimeoutError::Disconnected) => {
+                error(ErrorKind::Failed, "the shard does not answer", "restart the cache")
+            }
+        }
+    }
+}
+
+impl Control for ShardControl {
+    fn state(&self) -> State {
+        if Arc::strong_count(&self.published) < 2 && !self.draining.load(Ordering::Relaxed) {
+            // The shard's thread has dropped its half.
+            return State::Failed;
+        }
+        if self.draining.load(Ordering::Relaxed) {
+            return State::Draining;
+        }
+        if self.clients.get().is_none() {
+            return State::Starting;
+        }
+        if read(&self.published, |published| published.gauges.recovering) { State::Recovering } else { State::Ready }
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let state = self.state();
+        let (stats, gauges, nbd) = read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd));
+        let volumes = self.volumes.iter().zip(&stats.volumes);
+        Ok(Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state,
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            page_bytes: self.page_bytes,
+            memory: Tier { pages: gauges.memory_pages.into(), pages_max: gauges.memory_pages_max.into() },
+            disk: self.has_disk.then(|| disk(&stats, &gauges)),
+            recovery: Recovery {
+                running: gauges.recovering,
+                scanned_slots: gauges.scanned_slots.into(),
+                slots: gauges.disk_pages_max.into(),
+            },
+            queues: Queues {
+                requests: gauges.requests.into(),
+                requests_waiting: gauges.requests_waiting.into(),
+                operations: gauges.orders.into(),
+                stores: gauges.stores.into(),
+            },
+            intent_regions: gauges.intent_regions.into(),
+            volumes: volumes.map(|(name, stats)| volume(name, stats)).collect(),
+            nbd: nbd_of(&nbd),
+        })
+    }
+
+    fn flush(&self, volume: &str) -> Result<(), ControlError> {
+        let id = self.volume(volume)?;
+        self.obeyed(volume, CommandOrder::Flush { volume: id })
+    }
+
+    fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
+        let id = self.volume(volume)?;
+        let length = length.unwrap_or_else(|| self.volumes[id.index()].bytes.saturating_sub(offset));
+        self.obeyed(volume, CommandOrder::Evict { volume: id, offset, length })
+    }
+}
+
+fn latency(histogram: &Histogram) -> Latency {
+    Latency::new(histogram.count(), histogram.sum_ns(), histogram.buckets())
+}
+
+fn disk(stats: &Stats, gauges: &Gauges) -> Disk {
+    Disk {
+        tier: Tier { pages: gauges.disk_pages.into(), pages_max: gauges.disk_pages_max.into() },
+        attached: gauges.disk_attached,
+        fail_opens: stats.fail_opens,
+        errors: stats.disk_errors,
+        bad_blocks: stats.bad_blocks,
+        stores_skipped: stats.stores_skipped,
+        slot_write_bytes: stats.slot_write_bytes,
+        table_sector_writes: stats.table_sector_writes,
+        intent_writes: stats.intent_writes,
+        sweeps: stats.sweeps,
+        dirty_sectors: gauges.dirty_sectors.into(),
+        read_latency: latency(&stats.slot_read_latency),
+    }
+}
+
+fn volume(name: &VolumeName, stats: &VolumeStats) -> Volume {
+    Volume {
+        name: name.name.clone(),
+        mode: name.mode.clone(),
+        backend: name.backend.clone(),
+        bytes: name.bytes,
+        reads: stats.reads,
+        writes: stats.writes,
+        flushes: stats.flushes,
+        trims: stats.trims,
+        read_bytes: stats.read_bytes,
+        write_bytes: stats.write_bytes,
+        memory_hits: stats.memory_hits,
+        disk_hits: stats.disk_hits,
+        misses: stats.misses,
+        recovering_misses: stats.recovering,
+        memory_read_bytes: stats.memory_read_bytes,
+        disk_read_bytes: stats.disk_read_bytes,
+        backend_read_bytes: stats.backend_read_bytes,
+        backend_write_bytes: stats.backend_write_bytes,
+        admitted_bytes: stats.admitted_bytes,
+        read_errors: stats.read_errors,
+        write_errors: stats.write_errors,
+        flush_errors: stats.flush_errors,
+        hedged_reads: stats.hedged,
+        read_latency: latency(&stats.read_latency),
+        write_latency: latency(&stats.write_latency),
+        flush_latency: latency(&stats.flush_latency),
+    }
+}
+
+fn nbd_of(counters: &Counters) -> Nbd {
+    fn by<'a>(names: impl Iterator<Item = &'a str>, counts: &[u64]) -> BTreeMap<String, u64> {
+        names.zip(counts).map(|(name, &count)| (name.to_owned(), count)).collect()
+    }
+    Nbd {
+        connections_open: counters.connections_open,
+        connections: counters.connections,
+        connections_refused: counters.connections_refused,
+        handshakes_failed: BTreeMap::new(),
+        closed: by(CloseReason::ALL.iter().map(|reason| reason.name()), &counters.closed),
+        requests: by(RequestKind::ALL.iter().map(|kind| kind.name()), &counters.requests),
+        errors: by(ERRNO_NAMES.into_iter(), &counters.errors),
+        received_bytes: counters.payload_bytes_in,
+        sent_bytes: counters.payload_bytes_out,
+        sends_blocked: counters.sends_blocked,
+    }
+}

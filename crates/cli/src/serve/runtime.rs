@@ -1,0 +1,123 @@
+//! The seam between the program and the cache: what `serve` and `demo` need of a running one.
+//!
+//! A cache is one shard thread (it owns the ring, the devices and every connection) and one listener thread. The shard
+//! is built on its own thread, since its ring may not move; what it found out comes back in [`Started`].
+
+use super::backend::BackendError;
+use super::control::{Published, ShardControl};
+use super::shard::{self, Started};
+use crate::config::Settings;
+use forebay_admin::Control;
+use forebay_core::ConfigError;
+use forebay_engine::attach::AttachError;
+use forebay_engine::shard::CommandOrder;
+use forebay_nbd::{Clients, Endpoint, Listener, ListenerConfig};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long an orderly stop may take: flushing a slow back end, writing every sector of the table that has changed.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+
+/// How to start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartOptions {
+    /// Drop what the cache disk holds.
+    pub cold: bool,
+    /// Overwrite a cache disk that holds something else.
+    pub force_format: bool,
+}
+
+/// Why a cache did not start or stop well; the message names the thing, the cause and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cache disk.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A back end.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The ring or its memory.
+    #[error(transparent)]
+    Ring(#[from] forebay_uring::Error),
+    /// The NBD server.
+    #[error(transparent)]
+    Nbd(#[from] forebay_nbd::Error),
+    /// The cache's own limits.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A thread.
+    #[error("the shard's thread did not start: {0}; raise the limit on threads (ulimit -u)")]
+    Thread(std::io::Error),
+    /// The shard ended by itself.
+    #[error("the shard died of a bug; its message is in the log: please report it")]
+    Died,
+    /// The stop was not orderly.
+    #[error("the cache disk could not be brought up to date in {} s: it is partly cold at the next start", DRAIN_MAX.as_secs())]
+    NotDrained,
+}
+
+/// A running cache: shards, devices, the NBD server. Dropping it without [`Runtime::stop`] is a crash, which is safe.
+pub struct Runtime {
+    control: Arc<ShardControl>,
+    listener: Listener,
+    thread: JoinHandle<()>,
+}
+
+/// Attaches back ends and cache disk, starts the shard and listens. On return clients are served.
+///
+/// # Errors
+/// When a device cannot be attached or an address is taken; nothing is left behind.
+pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runtime, StartError> {
+    let clients = Clients::new(settings.limits.clients_max);
+    let published = Arc::new(Mutex::new(Published::default()));
+    let (tell, told) = channel();
+    let of_thread = (settings.clone(), *options, Arc::clone(&published));
+    let run = move || shard::run(&of_thread.0, of_thread.1, &of_thread.2, &tell);
+    let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).map_err(StartError::Thread)?;
+    let Started { exports, inbox, commands, wake } = told.recv().map_err(|_| StartError::Died)??;
+    let control = Arc::new(ShardControl::new(settings, &exports, published, commands, wake));
+    let listening = Listener::start(&ListenerConfig::new(endpoints(settings)), exports, vec![inbox], clients.clone());
+    match listening {
+        Ok(listener) => {
+            control.listens(&listener, clients);
+            Ok(Runtime { control, listener, thread })
+        }
+        Err(error) => {
+            control.end();
+            // The thread has nothing to tell: nothing was served.
+            let _ = thread.join();
+            Err(error.into())
+        }
+    }
+}
+
+fn endpoints(settings: &Settings) -> Vec<Endpoint> {
+    let unix = settings.listen.unix.iter().map(|path| Endpoint::Unix { path: path.clone(), mode: 0o600 });
+    let tcp = settings.listen.tcp.iter().map(|address| Endpoint::Tcp(*address));
+    unix.chain(tcp).collect()
+}
+
+impl Runtime {
+    /// The cache as the admin endpoint sees it.
+    #[must_use]
+    pub fn control(&self) -> Arc<dyn Control> {
+        Arc::clone(&self.control) as Arc<dyn Control>
+    }
+
+    /// Takes no new client, brings the cache disk up to date, marks it clean and ends the shards.
+    ///
+    /// # Errors
+    /// When the cache disk could not be brought up to date; it is then cold or partly cold at the next start.
+    pub fn stop(mut self) -> Result<(), StartError> {
+        self.listener.stop();
+        let drained = self.control.order(CommandOrder::Drain, DRAIN_MAX);
+        self.control.end();
+        self.thread.join().map_err(|_| StartError::Died)?;
+        match drained {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(StartError::NotDrained),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The shard's thread: builds the shard, runs it, publishes what it has seen.
+//!
+//! Order of attaching: back ends first (their sizes decide the volumes), then the cache disk (it checks that they are
+//! the ones it knows), then the cache.
+
+use super::backend::{self, Backends};
+use super::control::Published;
+use super::host::ShardHost;
+use super::runtime::{StartError, StartOptions};
+use crate::config::Settings;
+use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
+use forebay_engine::attach::{AttachOptions, Attached, CacheDisk, Notice, attach};
+use forebay_engine::devices::file::FileDevice;
+use forebay_engine::ring_reactor::RingReactor;
+use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
+use forebay_nbd::{ConnectionLimits, Export, FrontConfig, InboxSender, NbdFront, inbox};
+use forebay_uring::{Arena, ArenaId, Limits, Wake, monotonic_ns};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The cache's name in the state directory.
+const CACHE_NAME: &str = "cache";
+/// How often counters are published.
+const PUBLISH_NS: u64 = 100_000_000;
+/// Commands that may wait for the shard.
+const COMMANDS_MAX: usize = 64;
+/// Operations that the cache disk may have under way; the rest waits in the device.
+const DISK_OPS_MAX: u32 = 512;
+
+/// What the shard told when it was ready.
+pub(super) struct Started {
+    pub(super) exports: Vec<Export>,
+    pub(super) inbox: InboxSender,
+    pub(super) commands: SyncSender<Command>,
+    pub(super) wake: Wake,
+}
+
+type Running = Shard<RingReactor, NbdFront>;
+
+/// Builds the shard, tells how that went, and runs it until it is told to end.
+pub(super) fn run(
+    settings: &Settings,
+    options: StartOptions,
+    published: &Mutex<Published>,
+    tell: &Sender<Result<Started, StartError>>,
+) {
+    let (mut shard, started) = match build(settings, options) {
+        Ok(built) => built,
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    if tell.send(Ok(started)).is_err() {
+        return;
+    }
+    let mut publish_ns = 0;
+    loop {
+        shard.turn();
+        let now_ns = monotonic_ns();
+        if now_ns >= publish_ns {
+            publish_ns = now_ns + PUBLISH_NS;
+            if publish(&mut shard, published) {
+                break;
+            }
+        }
+    }
+}
+
+/// Copies what the shard has seen to where others read it. Whether the shard is to end.
+fn publish(shard: &mut Running, published: &Mutex<Published>) -> bool {
+    let counters = *shard.front().counters();
+    let cache = shard.cache();
+    let mut to = published.lock().unwrap_or_else(PoisonError::into_inner);
+    to.stats.clone_from(cache.stats());
+    to.gauges = cache.gauges();
+    to.nbd = counters;
+    to.end
+}
+
+fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started), StartError> {
+    let budget = settings.budget();
+    let page_bytes = settings.cache.page_bytes;
+    let front = front_config(settings, &budget, page_bytes);
+    let requests_max = settings.limits.cache.requests_max;
+    let backend_ops: u32 = settings.volumes.iter().map(|volume| backend::ops_max(volume, requests_max)).sum();
+    let volumes = settings.volumes.len() as u32;
+    let ops_max = front.ops_max() + DISK_OPS_MAX + backend_ops + 8;
+    let mut reactor = RingReactor::new(Limits { ops_max, fds_max: settings.limits.clients_max + volumes * 20 + 64 })?;
+    let wake = reactor.waker()?;
+    let frames = (budget.transit_frames + budget.kept_frames) as u32;
+    let metadata = settings.limits.cache.sweep_writes_max + volumes + 16;
+    let arena = Rc::new(Arena::new(frames + metadata, page_bytes)?);
+    let frames_id = reactor.add_arena(Rc::clone(&arena));
+
+    let backends = backend::open_all(settings, &mut reactor, frames_id, &arena, requests_max)?;
+    let attached = attach_disk(settings, options, &backends)?;
+    let config = cache_config(settings, &budget, &backends, attached.as_ref());
+    let cache = Cache::new(config.clone())?;
+    assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
+
+    let (host, disk) = host_and_disk(attached, &reactor, frames_id, &backends, settings, wake.clone())?;
+    let (inbox_sender, inbox) = inbox(settings.limits.clients_max, wake.clone());
+    let nbd_front = NbdFront::new(reactor.port(front.ops_max()), frames_id, inbox, front)?;
+    let (commands, receiver): (SyncSender<Command>, Receiver<Command>) = sync_channel(COMMANDS_MAX);
+    let exports = exports(settings, &backends);
+    let parts = ShardParts {
+        cache,
+        arena,
+        metadata_frame: FrameId(frames),
+        reactor,
+        front: nbd_front,
+        disk,
+        backends: backends.devices,
+        host: Box::new(host),
+        commands: Some(receiver),
+    };
+    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake }))
+}
+
+fn front_config(settings: &Settings, budget: &crate::budget::Budget, page_bytes: u32) -> FrontConfig {
+    let (requests_max, clients_max) = (settings.limits.cache.requests_max, settings.limits.clients_max);
+    FrontConfig {
+        page_bytes,
+        request_bytes_max: CacheConfig::request_bytes_max_of(page_bytes),
+        clients_max,
+        connection: ConnectionLimits::share(requests_max, budget.transit_frames as u32, clients_max),
+    }
+}
+
+fn attach_disk(
+    settings: &Settings,
+    options: StartOptions,
+    backends: &Backends,
+) -> Result<Option<Attached>, StartError> {
+    let Some(disk) = &settings.cache.disk else { return Ok(None) };
+    let attached = attach(&AttachOptions {
+        path: &disk.path,
+        bytes: (!disk.is_block_device || disk.bytes > 0).then_some(disk.bytes),
+        sparse: disk.sparse,
+        page_bytes: settings.cache.page_bytes,
+        volumes: &backends.facts,
+        state_directory: &settings.cache.state_dir,
+        name: CACHE_NAME,
+        cold: options.cold,
+        force_format: options.force_format,
+        intent_map: settings.cache.intent_map,
+    })?;
+    for notice in &attached.notices {
+        tracing::info!(disk = %disk.path.display(), "{}", describe(notice));
+    }
+    Ok(Some(attached))
+}
+
+fn cache_config(
+    settings: &Settings,
+    budget: &crate::budget::Budget,
+    backends: &Backends,
+    attached: Option<&Attached>,
+) -> CacheConfig {
+    let layout = attached.map(|attached| *attached.disk.layout());
+    let volume = |(at, volume): (usize, &crate::config::VolumeSettings)| {
+        let id = VolumeId(at as u16);
+        let geometry = backends.devices[at].geometry();
+        VolumeConfig {
+            space: attached.map_or(at as u32 + 1, |attached| attached.disk.space(id)),
+            bytes: geometry.bytes,
+            mode: if geometry.read_only { forebay_core::WriteMode::ReadOnly } else { volume.mode },
+            region_bytes: attached.map_or_else(
+                || CacheConfig::region_bytes_for(geometry.bytes),
+                |attached| attached.disk.region_bytes(id),
+            ),
+            in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
+            range_bytes_max: geometry.range_bytes_max,
+        }
+    };
+    CacheConfig {
+        page_bytes: settings.cache.page_bytes,
+        slots: layout.map_or(0, |layout| layout.slot_count() as u32),
+        table_records_per_sector: layout.map_or(1, |layout| layout.records_per_sector() as u32),
+        recover: attached.is_some_and(|attached| attached.recover),
+        scan_sectors_max: settings.cache.page_bytes / forebay_core::BLOCK_BYTES,
+        frames: (budget.transit_frames + budget.kept_frames) as u32,
+        transit_frames: budget.transit_frames as u32,
+        memory_policy: settings.cache.memory_policy,
+        disk_policy: settings.cache.disk_policy,
+        admission: settings.admission,
+        volumes: settings.volumes.iter().enumerate().map(volume).collect(),
+        limits: settings.limits.cache,
+        intent_map: settings.cache.intent_map,
+        seed: monotonic_ns(),
+    }
+}
+
+fn host_and_disk(
+    attached: Option<Attached>,
+    reactor: &RingReactor,
+    frames: ArenaId,
+    backends: &Backends,
+    settings: &Settings,
+    wake: Wake,
+) -> Result<(ShardHost, Option<ShardDisk>), StartError> {
+    let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
+    let paths = backends.paths.clone();
+    let Some(Attached { file, path, disk, generation, .. }) = attached else {
+        return Ok((ShardHost::new(names, paths, None, wake), None));
+    };
+    let device = disk_device(reactor, frames, &path, file)?;
+    let format: CacheDisk = disk;
+    Ok((ShardHost::new(names, paths, Some(generation), wake), Some(ShardDisk { device: Box::new(device), format })))
+}
+
+fn disk_device(
+    reactor: &RingReactor,
+    frames: ArenaId,
+    path: &Path,
+    file: forebay_uring::DiskFile,
+) -> Result<FileDevice, StartError> {
+    Ok(FileDevice::from_open(reactor.port(DISK_OPS_MAX), frames, path, file, false)?)
+}
+
+fn exports(settings: &Settings, backends: &Backends) -> Vec<Export> {
+    let volumes = settings.volumes.iter().zip(&backends.devices).enumerate();
+    volumes
+        .map(|(at, (volume, device))| {
+            let geometry = device.geometry();
+            let read_only = geometry.read_only || volume.mode == forebay_core::WriteMode::ReadOnly;
+            Export::new(&volume.name, "", geometry.bytes, read_only, 0, VolumeId(at as u16))
+        })
+        .collect()
+}
+
+/// Lets another thread read what the shard published.
+pub(super) fn read<R>(published: &Arc<Mutex<Published>>, with: impl FnOnce(&mut Published) -> R) -> R {
+    with(&mut published.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn describe(notice: &Notice) -> String {
+    match notice {
+        Notice::Formatted => "formatted the cache disk".to_owned(),
+        Notice::OlderVersion(version) => format!("dropped what was cached: the disk had format {version}"),
+        Notice::LayoutChanged { what, was, is } => format!("dropped what was cached: {what} was {was} and is {is}"),
+        Notice::GenerationPassed => {
+            "dropped what was cached: writes may have gone by the disk while it was out of use".to_owned()
+        }
+        Notice::GenerationUnknown => "dropped what was cached: the generation file is missing or unreadable".to_owned(),
+        Notice::ColdAsked => "dropped what was cached, as asked".to_owned(),
+        Notice::VolumeCold { volume, why } => format!("volume \"{volume}\" starts empty: {why}"),
+        Notice::Unclean { volume, regions } => {
+            format!("volume \"{volume}\" was not stopped in order: pages of {regions} regions in flight are dropped")
+        }
+    }
+}
