@@ -275,6 +275,10 @@ impl<D: Device> Device for Faulty<D> {
         let due_ns = self.delayed.iter().map(|(due_ns, _)| *due_ns).min();
         [due_ns, self.below.next_ns()].into_iter().flatten().min()
     }
+
+    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
+        self.below.lost(ranges);
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod file;
 pub mod memory;
+pub mod nbd;
 pub mod paced;
 mod pending;
 pub mod recording;

@@ -18,6 +18,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -211,6 +212,10 @@ impl<D: Device> Device for Paced<D> {
         }
         let due_ns = self.travelling.peek().map(|Reverse((due_ns, _))| *due_ns);
         [self.link.through_ns(), due_ns, self.below.next_ns()].into_iter().flatten().min()
+    }
+
+    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
+        self.below.lost(ranges);
     }
 }
 

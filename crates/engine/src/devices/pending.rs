@@ -48,11 +48,6 @@ impl<T> Pending<T> {
             None => panic!("operation {index} is not in flight"),
         }
     }
-
-    /// Entries now.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
-    }
 }
 
 #[cfg(test)]
@@ -66,7 +61,6 @@ mod tests {
         assert_eq!(pending.insert('b'), Ok(1));
         assert_eq!(pending.insert('c'), Err('c'));
         assert_eq!(pending.remove(0), 'a');
-        assert_eq!(pending.len(), 1);
         assert_eq!(pending.insert('c'), Ok(0));
         assert_eq!(*pending.get_mut(0), 'c');
     }

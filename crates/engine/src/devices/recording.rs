@@ -4,6 +4,7 @@
 //! read at most 1.1 times the bytes asked").
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -161,6 +162,10 @@ impl<D: Device> Device for Recording<D> {
 
     fn next_ns(&self) -> Option<u64> {
         if self.refused.is_empty() { self.below.next_ns() } else { Some(0) }
+    }
+
+    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
+        self.below.lost(ranges);
     }
 }
 

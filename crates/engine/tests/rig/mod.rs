@@ -1,6 +1,8 @@
 //! What the tests of devices stand on: a reactor, an arena, and frames in it.
 #![allow(dead_code)]
 
+pub(crate) mod server;
+
 use std::rc::Rc;
 
 use forebay_engine::device::Device;
