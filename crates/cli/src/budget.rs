@@ -1,5 +1,5 @@
-//! Decides: where the memory goes, and how a cache disk is divided. Both are hard caps, so the sum is made before
-//! anything is allocated, and `check` prints it.
+//! Decides: where the memory goes. It is a hard cap, so the sum is made before anything is allocated, and `check`
+//! prints it.
 //!
 //! Memory, in the order in which it is taken:
 //! 1. what the program is ([`PROGRAM_BYTES`]), buffers of connections and requests, of the scan of the slot table;
@@ -9,6 +9,8 @@
 //!
 //! Limit: a memory back end (tests, demo) is outside of the budget; it stands for a remote store.
 
+use forebay_wire::disk::SECTOR_BYTES;
+use forebay_wire::disk::layout::Layout;
 use serde::Serialize;
 
 /// Bytes of index for a page, at most.
@@ -83,7 +85,7 @@ impl Budget {
     /// # Errors
     /// When it is too small, or the disk has no room for a page (then the minimum is that of a memory-only cache).
     pub fn of(demand: &Demand) -> Result<Self, TooSmall> {
-        let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes));
+        let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes).ok());
         let slots = disk.as_ref().map_or(0, |disk| disk.slots);
         let table_bytes = if disk.is_some() { TABLE_BUFFER_BYTES } else { 0 };
         let buffer_bytes = demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes;
@@ -125,7 +127,7 @@ impl Budget {
     }
 }
 
-/// How a cache disk is divided (format 1; docs/design has it byte by byte).
+/// How a cache disk is divided (docs/design has it byte by byte).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiskLayout {
     /// The device, or the part of it that is used.
@@ -140,51 +142,24 @@ pub struct DiskLayout {
     pub slots: u64,
 }
 
-const SECTOR_BYTES: u64 = 4096;
-const HEAD_BYTES: u64 = (2 + 2 * crate::config::key::VOLUMES_MAX as u64) * SECTOR_BYTES;
-const DATA_ALIGNMENT: u64 = 1 << 20;
-const SLOTS_MAX: u64 = u32::MAX as u64 - 2;
-
 impl DiskLayout {
-    /// Divides a device; `None` when it has no room for a page.
-    #[must_use]
-    pub fn of(device_bytes: u64, page_bytes: u64) -> Option<Self> {
-        let fitting = |slots: u64| device_bytes.saturating_sub(data_offset(slots, page_bytes)) / page_bytes;
-        // A table for as many slots as the device is long leaves room for too few; their own table is shorter, so they
-        // fit, and what it gives back is filled by asking once more.
-        let mut slots = fitting(fitting(device_bytes / page_bytes));
-        while slots > 0 && fitting(slots) < slots {
-            slots -= 1;
-        }
-        let slots = slots.min(SLOTS_MAX);
-        (slots > 0).then(|| Self {
+    /// Divides a device.
+    ///
+    /// # Errors
+    /// The smallest size that would do.
+    pub fn of(device_bytes: u64, page_bytes: u64) -> Result<Self, u64> {
+        let layout = Layout::new(device_bytes, page_bytes as u32).map_err(|error| match error {
+            forebay_wire::Error::Limit { limit, .. } => limit,
+            other => panic!("a layout of {device_bytes} bytes in pages of {page_bytes} is refused for {other}"),
+        })?;
+        Ok(Self {
             device_bytes,
-            head_bytes: HEAD_BYTES,
-            table_bytes: table_bytes(slots, page_bytes),
-            data_offset_bytes: data_offset(slots, page_bytes),
-            slots,
+            head_bytes: layout.table_offset(),
+            table_bytes: layout.table_sector_count() * SECTOR_BYTES as u64,
+            data_offset_bytes: layout.data_offset(),
+            slots: layout.slot_count(),
         })
     }
-
-    /// The smallest device that has room for a page.
-    #[must_use]
-    pub fn bytes_min(page_bytes: u64) -> u64 {
-        data_offset(1, page_bytes) + page_bytes
-    }
-}
-
-/// Slot-table records in a sector.
-#[must_use]
-pub fn table_records_per_sector(page_bytes: u64) -> u64 {
-    (SECTOR_BYTES - 32) / (16 + 4 * (page_bytes / BLOCK_BYTES))
-}
-
-fn table_bytes(slots: u64, page_bytes: u64) -> u64 {
-    slots.div_ceil(table_records_per_sector(page_bytes)) * SECTOR_BYTES
-}
-
-fn data_offset(slots: u64, page_bytes: u64) -> u64 {
-    (HEAD_BYTES + table_bytes(slots, page_bytes)).next_multiple_of(DATA_ALIGNMENT)
 }
 
 #[cfg(test)]
@@ -218,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_disk_holds_one_page() {
+    fn a_disk_that_is_too_small_is_told_what_would_do() {
         for page in [4096, 65536, 262_144] {
-            let minimum = DiskLayout::bytes_min(page);
-            assert_eq!(DiskLayout::of(minimum, page).expect("one page").slots, 1);
-            assert_eq!(DiskLayout::of(minimum - 1, page), None);
+            let minimum = DiskLayout::of(0, page).expect_err("nothing");
+            assert!(DiskLayout::of(minimum, page).is_ok());
+            assert_eq!(DiskLayout::of(minimum - 1, page), Err(minimum));
         }
     }
 
@@ -238,16 +213,6 @@ mod tests {
                 prop_assert!(sum <= memory);
                 // And what is left over is less than a frame.
                 prop_assert!(memory - sum < (1 << shift) + 32);
-            }
-        }
-
-        #[test]
-        fn slots_fill_the_device_but_for_a_page(device in 0..1u64 << 42, shift in 12u32..=18) {
-            let page = 1 << shift;
-            if let Some(disk) = DiskLayout::of(device, page) {
-                prop_assert!(disk.data_offset_bytes + disk.slots * page <= device);
-                prop_assert!(disk.data_offset_bytes >= disk.head_bytes + disk.table_bytes);
-                prop_assert!(data_offset(disk.slots + 1, page) + (disk.slots + 1) * page > device);
             }
         }
     }

@@ -23,7 +23,7 @@ pub struct DiskSettings {
 ///
 /// # Errors
 /// When it cannot be a cache disk, or its size is not known.
-pub fn look(path: &Path, bytes: Option<u64>, sparse: bool) -> Result<DiskSettings, Complaint> {
+pub(super) fn look(path: &Path, bytes: Option<u64>, sparse: bool) -> Result<DiskSettings, Complaint> {
     let shown = path.display();
     let disk = |bytes, is_block_device| DiskSettings { path: path.to_owned(), bytes, sparse, is_block_device };
     let no_size = || Complaint::new(format!("{shown} does not exist and has no size"), "add disk_size = \"20GiB\"");

@@ -15,28 +15,28 @@ use toml::de::{DeTable, DeValue};
 
 /// A value that somebody gave.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub(super) struct Given {
     /// Its key.
-    pub key: &'static Key,
+    pub(super) key: &'static Key,
     /// Where.
-    pub place: Place,
+    pub(super) place: Place,
     /// The value; `None` when it is bad, which is in the report already.
-    pub value: Option<Value>,
+    pub(super) value: Option<Value>,
 }
 
 /// What the file says.
 #[derive(Debug, Default)]
-pub struct Document {
+pub(super) struct Document {
     /// Keys outside of volumes.
-    pub given: Vec<Given>,
+    pub(super) given: Vec<Given>,
     /// Each `[[volume]]`: where it begins, and its keys.
-    pub volumes: Vec<(Place, Vec<Given>)>,
+    pub(super) volumes: Vec<(Place, Vec<Given>)>,
     /// Whether the TOML itself is broken: then nothing is said about what is missing.
-    pub broken: bool,
+    pub(super) broken: bool,
 }
 
 /// Reads the file's text.
-pub fn read(text: &str, environment: &Environment, report: &mut Report) -> Document {
+pub(super) fn read(text: &str, environment: &Environment, report: &mut Report) -> Document {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut walk = Walk { text, environment, report };
     let mut document = Document { broken: !errors.is_empty(), ..Document::default() };
@@ -126,7 +126,7 @@ impl Walk<'_> {
         let path = if table.is_empty() { word.to_owned() } else { format!("{table}.{word}") };
         if let Some(key) = key::find(&path) {
             let place = self.place(value.span().start);
-            let value = key.kind.from_toml(value.get_ref(), self.environment);
+            let value = key.kind.parse_toml(value.get_ref(), self.environment);
             let value = value.map_err(|complaint| {
                 let problem = format!("{}: {}", key.path, complaint.problem);
                 self.report.error(&place, Complaint { problem, ..complaint });

@@ -13,7 +13,7 @@ pub type Environment = BTreeMap<String, String>;
 ///
 /// # Errors
 /// When a variable is not set and has no default, or a reference is malformed.
-pub fn expand(text: &str, environment: &Environment) -> Result<String, Complaint> {
+pub(super) fn expand(text: &str, environment: &Environment) -> Result<String, Complaint> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {

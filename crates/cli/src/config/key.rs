@@ -5,22 +5,21 @@
 //! `[[volume]]` table; they have neither variable nor flag, since those could not say which volume is meant.
 
 use super::value::Kind;
+use forebay_wire::disk::superblock::NAME_BYTES_MAX;
 
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000_000_000;
 
-/// The longest name of a volume: what the cache disk's superblock has room for.
-pub const NAME_BYTES_MAX: usize = 56;
-/// The most volumes: what the cache disk's superblock has room for.
-pub const VOLUMES_MAX: usize = 30;
 /// The eviction policies by their configured names.
 pub const POLICIES: &[&str] = &["lru", "lfu", "random", "fifo", "s3fifo"];
 /// The write modes by their configured names.
 pub const MODES: &[&str] = &["through", "around", "pass", "read-only", "back"];
 /// The log levels.
 pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+/// What every environment variable of a key begins with.
+pub const VARIABLE_PREFIX: &str = "FOREBAY_";
 
 /// Whether a key must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl Key {
     /// Its environment variable: `FOREBAY_CACHE_PAGE`.
     #[must_use]
     pub fn variable(&self) -> String {
-        format!("FOREBAY_{}", self.path.replace('.', "_").to_uppercase())
+        format!("{VARIABLE_PREFIX}{}", self.path.replace('.', "_").to_uppercase())
     }
 
     /// Its flag, without the dashes: `cache-page`.
@@ -125,8 +124,6 @@ pub const KEYS: &[Key] = &[
         "NBD connections at one time; further ones are closed at once."),
     key("limits.requests_max", Kind::Count(64, 65536), Default("1024"),
         "Requests in flight in the cache; further ones wait in their sockets."),
-    key("limits.client_bytes_max", Kind::Size(MIB, 1 << 30), Default("16MiB"),
-        "Payload in flight for one client."),
     key("limits.hedge_after", Kind::Time(MS, HOUR), Default("100ms"),
         "A read of the cache disk unanswered for this long (or ten times its p99, if that is longer) is also read from \
          the back end."),

@@ -5,7 +5,7 @@
 //! is not a suggestion but a guess, and is not made.
 
 /// The candidate nearest to `word`, or `None` when none is near. Ties go to the first.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()

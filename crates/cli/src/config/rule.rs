@@ -5,17 +5,17 @@
 
 use super::backend::Backend;
 use super::disk::{DiskSettings, look};
-use super::key::VOLUMES_MAX;
 use super::problem::{Place, Report};
 use super::scope::Scope;
 use super::unit::{Complaint, size, size_rounded};
 use crate::budget::{self, Budget, DiskLayout};
+use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Checks everything; returns the cache disk as it was found.
-pub fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
+pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
     page(global, report);
     listeners(global, report);
     intent_map(global, report);
@@ -119,14 +119,13 @@ fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
         }
     };
     let page = global.number("cache.page").filter(|page| page.is_power_of_two())?;
-    if DiskLayout::of(disk.bytes, page).is_none() {
+    if let Err(minimum_bytes) = DiskLayout::of(disk.bytes, page) {
         let place = if asked.is_some() { "cache.disk_size" } else { "cache.disk" };
-        let minimum = size(DiskLayout::bytes_min(page));
         report.error(
             global.place(place),
             Complaint::new(
                 format!("a cache disk of {} is too small for pages of {}", size(disk.bytes), size(page)),
-                format!("give it at least {minimum}"),
+                format!("give it at least {}", size(minimum_bytes)),
             ),
         );
         return None;
@@ -139,43 +138,30 @@ fn memory(global: &Scope, disk: Option<&DiskSettings>, report: &mut Report) {
         return;
     }
     let number = |path| global.number(path);
-    let (Some(memory_bytes), Some(page_bytes), Some(clients_max), Some(requests_max), Some(client_bytes_max)) = (
+    let (Some(memory_bytes), Some(page_bytes), Some(clients_max), Some(requests_max)) = (
         number("cache.memory"),
         number("cache.page").filter(|page| page.is_power_of_two()),
         number("limits.clients_max"),
         number("limits.requests_max"),
-        number("limits.client_bytes_max"),
     ) else {
         return;
     };
-    let demand =
-        budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes: disk.map(|disk| disk.bytes) };
-    let budget = match Budget::of(&demand) {
-        Ok(budget) => budget,
-        Err(budget::TooSmall { minimum_bytes, fixed_bytes }) => {
-            let minimum = size(minimum_bytes.next_multiple_of(1 << 20));
-            let complaint = Complaint::new(
+    let disk_bytes = disk.map(|disk| disk.bytes);
+    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes };
+    if let Err(budget::TooSmall { minimum_bytes, fixed_bytes }) = Budget::of(&demand) {
+        report.error(
+            global.place("cache.memory"),
+            Complaint::new(
                 format!(
                     "{} of memory is too little: index, checksums and buffers take {} and frames need {}",
                     size(memory_bytes),
                     size_rounded(fixed_bytes),
                     size_rounded(minimum_bytes - fixed_bytes)
                 ),
-                format!("give at least \"{minimum}\", or use larger pages or a smaller cache disk"),
-            );
-            return report.error(global.place("cache.memory"), complaint);
-        }
-    };
-    let transit_bytes = budget.transit_frames * page_bytes;
-    if global.is_given("limits.client_bytes_max") && client_bytes_max > transit_bytes {
-        report.warning(
-            global.place("limits.client_bytes_max"),
-            Complaint::new(
                 format!(
-                    "one client may have more in flight than the {} that memory has room for",
-                    size_rounded(transit_bytes)
+                    "give at least \"{}\", or use larger pages or a smaller cache disk",
+                    size(minimum_bytes.next_multiple_of(1 << 20))
                 ),
-                "lower it, or give more memory",
             ),
         );
     }

@@ -6,7 +6,7 @@
 use super::backend::Backend;
 use super::document::Given;
 use super::expand::Environment;
-use super::key::{self, KEYS, Key, Presence};
+use super::key::{self, KEYS, Key, Presence, VARIABLE_PREFIX};
 use super::nearest::nearest;
 use super::problem::{Place, Report};
 use super::unit::Complaint;
@@ -20,15 +20,15 @@ pub type Overrides = Vec<(&'static Key, String)>;
 
 /// The values that won.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub(super) struct Scope {
     given: BTreeMap<&'static str, Given>,
     /// Where it begins; what is missing is missing there.
-    pub place: Place,
+    pub(super) place: Place,
 }
 
 impl Scope {
     /// The defaults, under what is `given` (later ones win).
-    pub fn new(place: Place, of_volume: bool, given: Vec<Given>) -> Self {
+    pub(super) fn new(place: Place, of_volume: bool, given: Vec<Given>) -> Self {
         let keys = KEYS.iter().filter(|key| key.is_of_volume() == of_volume);
         let defaults = keys.filter_map(|key| match key.presence {
             Presence::Default(text) => Some(Given { key, place: Place::Default, value: key.kind.parse(text).ok() }),
@@ -38,7 +38,7 @@ impl Scope {
     }
 
     /// Reports required keys that nobody gave.
-    pub fn require(&self, report: &mut Report) {
+    pub(super) fn require(&self, report: &mut Report) {
         let of_volume = self.given.keys().next().is_some_and(|path| path.starts_with("volume."));
         for key in KEYS.iter().filter(|key| key.is_of_volume() == of_volume && key.presence == Presence::Required) {
             if !self.given.contains_key(key.path) {
@@ -55,17 +55,17 @@ impl Scope {
     }
 
     /// Where the key's value came from.
-    pub fn place(&self, path: &str) -> &Place {
+    pub(super) fn place(&self, path: &str) -> &Place {
         self.given.get(path).map_or(&self.place, |given| &given.place)
     }
 
     /// Whether somebody gave the key, rather than its default.
-    pub fn is_given(&self, path: &str) -> bool {
+    pub(super) fn is_given(&self, path: &str) -> bool {
         self.given.get(path).is_some_and(|given| given.place != Place::Default)
     }
 
     /// Whether the key was given a bad value.
-    pub fn is_bad(&self, path: &str) -> bool {
+    pub(super) fn is_bad(&self, path: &str) -> bool {
         self.given.get(path).is_some_and(|given| given.value.is_none())
     }
 
@@ -79,7 +79,7 @@ impl Scope {
 macro_rules! read {
     ($name:ident, $pattern:pat => $out:expr, $type:ty) => {
         #[doc = "The key's value, unless it is absent or bad."]
-        pub fn $name(&self, path: &'static str) -> Option<$type> {
+        pub(super) fn $name(&self, path: &'static str) -> Option<$type> {
             self.value(path).map(|value| match value {
                 $pattern => $out,
                 other => panic!("{path} is read as {} but holds {other:?}", stringify!($name)),
@@ -97,7 +97,7 @@ impl Scope {
     read!(backend, Value::Backend(backend) => backend, &Backend);
 
     /// The address, unless it is absent, bad or "none".
-    pub fn address(&self, path: &'static str) -> Option<SocketAddr> {
+    pub(super) fn address(&self, path: &'static str) -> Option<SocketAddr> {
         self.value(path).and_then(|value| match value {
             Value::Address(address) => *address,
             other => panic!("{path} is read as an address but holds {other:?}"),
@@ -106,13 +106,15 @@ impl Scope {
 }
 
 /// What the environment gives. A `FOREBAY_*` variable that is near a key's, but is not one, is warned of.
-pub fn environment(environment: &Environment, report: &mut Report) -> Vec<Given> {
+pub(super) fn environment(environment: &Environment, report: &mut Report) -> Vec<Given> {
     let keys = || KEYS.iter().filter(|key| !key.is_of_volume());
     let variables: Vec<_> = keys().map(|key| (key, key.variable())).collect();
-    for name in environment.keys().filter(|name| name.starts_with("FOREBAY_")) {
-        let known = variables.iter().map(|(_, variable)| variable.as_str());
-        if let Some(near) = nearest(name, known).filter(|near| near != name) {
-            let complaint = Complaint::new("not a variable of Forebay, and ignored", format!("nearest: {near}"));
+    for name in environment.keys() {
+        let Some(word) = name.strip_prefix(VARIABLE_PREFIX) else { continue };
+        let known = variables.iter().map(|(_, variable)| &variable[VARIABLE_PREFIX.len()..]);
+        if let Some(near) = nearest(word, known).filter(|near| *near != word) {
+            let remedy = format!("nearest: {VARIABLE_PREFIX}{near}");
+            let complaint = Complaint::new("not a variable of Forebay, and ignored", remedy);
             report.warning(&Place::Environment(name.clone()), complaint);
         }
     }
@@ -124,7 +126,7 @@ pub fn environment(environment: &Environment, report: &mut Report) -> Vec<Given>
 }
 
 /// What the flags give.
-pub fn flags(overrides: &Overrides, report: &mut Report) -> Vec<Given> {
+pub(super) fn flags(overrides: &Overrides, report: &mut Report) -> Vec<Given> {
     let flags = overrides.iter();
     flags.map(|(key, text)| parsed(key, text, Place::Flag(format!("--{}", key.flag())), report)).collect()
 }

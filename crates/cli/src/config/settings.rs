@@ -3,6 +3,7 @@
 use super::backend::Backend;
 use super::disk::DiskSettings;
 use super::scope::Scope;
+use crate::budget::{Budget, Demand};
 use forebay_core::{AdmissionConfig, Limits, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
@@ -60,8 +61,6 @@ pub struct ListenSettings {
 pub struct LimitSettings {
     /// NBD connections at one time.
     pub clients_max: u32,
-    /// Payload in flight for one client.
-    pub client_bytes_max: u64,
     /// The cache's own limits.
     pub cache: Limits,
 }
@@ -102,6 +101,27 @@ pub struct Paced {
 }
 
 impl Settings {
+    /// What is asked of the memory.
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        Demand {
+            memory_bytes: self.cache.memory_bytes,
+            page_bytes: u64::from(self.cache.page_bytes),
+            clients_max: u64::from(self.limits.clients_max),
+            requests_max: u64::from(self.limits.cache.requests_max),
+            disk_bytes: self.cache.disk.as_ref().map(|disk| disk.bytes),
+        }
+    }
+
+    /// How the memory is divided.
+    ///
+    /// # Panics
+    /// Never for settings that were checked: memory that is too small is an error of the configuration.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        Budget::of(&self.demand()).unwrap_or_else(|error| panic!("checked settings have too little memory: {error:?}"))
+    }
+
     /// The settings of scopes that were found to be without problems.
     ///
     /// # Panics
@@ -133,7 +153,6 @@ impl Settings {
             admin: global.address("admin.listen"),
             limits: LimitSettings {
                 clients_max: number("limits.clients_max") as u32,
-                client_bytes_max: number("limits.client_bytes_max"),
                 cache: Limits {
                     requests_max: number("limits.requests_max") as u32,
                     hedge_floor_ns: number("limits.hedge_after"),

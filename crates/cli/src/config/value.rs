@@ -38,9 +38,8 @@ pub enum Kind {
     Backend,
 }
 
-/// A value of the kind of the same name.
+/// A value of the kind of the same name; sizes and rates in bytes, times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each holds what Kind says of it")]
 pub enum Value {
     Size(u64),
     Rate(u64),
@@ -99,7 +98,7 @@ impl Kind {
     ///
     /// # Errors
     /// When it writes none of this kind.
-    pub fn from_toml(self, value: &DeValue<'_>, environment: &Environment) -> Result<Value, Complaint> {
+    pub fn parse_toml(self, value: &DeValue<'_>, environment: &Environment) -> Result<Value, Complaint> {
         match (self, value) {
             // A number or flag may come from a variable, and is in quotes then.
             (Self::Count(..) | Self::Flag, DeValue::String(text)) if !text.contains("${") => {
@@ -207,7 +206,7 @@ fn quoted(words: &[&str]) -> String {
 
 /// A TOML type as people call it.
 #[must_use]
-pub fn type_name(value: &DeValue<'_>) -> &'static str {
+pub(super) fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",
         DeValue::Integer(_) => "a number",
@@ -251,7 +250,7 @@ mod tests {
     #[test]
     fn a_flag_or_number_in_quotes_must_come_from_a_variable() {
         let environment = Environment::from([("N".into(), "3".into())]);
-        let of = |kind: Kind, text: &'static str| kind.from_toml(&DeValue::String(text.into()), &environment);
+        let of = |kind: Kind, text: &'static str| kind.parse_toml(&DeValue::String(text.into()), &environment);
         assert_eq!(of(Kind::Count(1, 9), "${N}"), Ok(Value::Count(3)));
         assert_eq!(of(Kind::Flag, "${F:-true}"), Ok(Value::Flag(true)));
         assert_eq!(of(Kind::Count(1, 9), "3").expect_err("quoted").problem, "a text where a number (1 to 9) belongs");

@@ -1,0 +1,221 @@
+//! The command line.
+
+use crate::config::Overrides;
+use crate::config::key::{KEYS, Key};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A cache between compute and remote storage.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 partial, 5 temporary.")]
+pub struct Arguments {
+    /// How results are printed.
+    #[arg(short, long, global = true, value_enum, default_value = "table")]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs: one JSON value on standard output.
+    Json,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Serve the configured volumes until SIGTERM or SIGINT, then leave a warm, clean cache.
+    Serve(Serve),
+    /// Check a configuration: every problem at once, and how memory and disk would be divided.
+    Check(Check),
+    /// Show a running server's state, tiers and volumes.
+    Status(Running),
+    /// Show what a running server has counted.
+    Stats(Stats),
+    /// Make every answered write of volumes durable.
+    Flush(Flush),
+    /// Drop clean pages of a volume from the cache.
+    Evict(Evict),
+    /// Show the gain: a slow back end, a cached volume, reads and writes through NBD; cleans up after itself.
+    Demo(Demo),
+    /// Write the generated reference pages.
+    #[command(hide = true)]
+    Docs(Docs),
+}
+
+/// `forebay serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", env = "FOREBAY_CONFIG", default_value = "/etc/forebay/forebay.toml")]
+    #[arg(hide_env_values = true)]
+    pub config: PathBuf,
+    /// Drop what the cache disk holds: for when a back end was changed behind the cache's back.
+    #[arg(long)]
+    pub cold: bool,
+    /// Overwrite a cache disk that holds something else. Whatever that is will be lost.
+    #[arg(long)]
+    pub force_format: bool,
+    /// Values that win over environment and file.
+    #[command(flatten)]
+    pub overrides: OverrideFlags,
+}
+
+/// `forebay check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The configuration.
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+    /// Values that win over environment and file.
+    #[command(flatten)]
+    pub overrides: OverrideFlags,
+}
+
+/// Which server is asked.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// Address of the server's admin endpoint.
+    #[arg(long, value_name = "ADDRESS", env = "FOREBAY_ADMIN_LISTEN", default_value = "127.0.0.1:9809")]
+    #[arg(hide_env_values = true)]
+    pub admin: SocketAddr,
+}
+
+/// `forebay stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Only this volume.
+    pub volume: Option<String>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay flush`.
+#[derive(Debug, Args)]
+pub struct Flush {
+    /// The volumes.
+    #[arg(required = true, value_name = "VOLUME")]
+    pub volumes: Vec<String>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay evict`.
+#[derive(Debug, Args)]
+pub struct Evict {
+    /// The volume.
+    pub volume: String,
+    /// Which part: OFFSET+LENGTH, such as 1GiB+64MiB; without a length to the end. Default: all of it.
+    #[arg(value_parser = parse_range)]
+    pub range: Option<ByteRange>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// Part of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; `None`: to the end.
+    pub length: Option<u64>,
+}
+
+/// `forebay demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Stay until Enter is pressed or SIGINT comes, so that metrics can be looked at.
+    #[arg(long)]
+    pub hold: bool,
+}
+
+/// `forebay docs`.
+#[derive(Debug, Args)]
+pub struct Docs {
+    /// The directory, docs/reference in the repository.
+    pub directory: PathBuf,
+}
+
+/// A flag for each key that is not of a volume.
+#[derive(Debug, Default)]
+pub struct OverrideFlags(pub Overrides);
+
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| !key.is_of_volume())
+}
+
+impl Args for OverrideFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(keys().map(|key| {
+            Arg::new(key.path)
+                .long(key.flag())
+                .value_name("VALUE")
+                .help(format!("{} in place of the file's", key.path))
+                .help_heading("Overrides of the configuration")
+                .hide_short_help(true)
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OverrideFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = keys().filter_map(|key| Some((key, matches.get_one::<String>(key.path)?.clone())));
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn parse_range(text: &str) -> Result<ByteRange, String> {
+    let size = |text: &str| {
+        crate::config::unit::parse_size(text)
+            .map_err(|complaint| format!("{}; {}", complaint.problem, complaint.remedy))
+    };
+    match text.split_once('+') {
+        Some((offset, length)) => Ok(ByteRange { offset: size(offset)?, length: Some(size(length)?) }),
+        None => Ok(ByteRange { offset: size(text)?, length: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_key_has_its_flag() {
+        let arguments = Arguments::parse_from(["forebay", "serve", "--cache-memory", "1GiB", "--log-level=debug"]);
+        let Verb::Serve(serve) = arguments.verb else { panic!("serve") };
+        let given: Vec<_> = serve.overrides.0.iter().map(|(key, text)| (key.path, text.as_str())).collect();
+        assert_eq!(given, [("cache.memory", "1GiB"), ("log.level", "debug")]);
+    }
+
+    #[test]
+    fn ranges_are_offset_and_length() {
+        assert_eq!(parse_range("1GiB+64MiB"), Ok(ByteRange { offset: 1 << 30, length: Some(64 << 20) }));
+        assert_eq!(parse_range("4096"), Ok(ByteRange { offset: 4096, length: None }));
+        assert!(parse_range("x+1").is_err() && parse_range("1+").is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! The program as a user runs it: output, messages and exit codes.
+
+use forebay_admin::{AdminServer, Control, ControlError, Snapshot, State, Tier, Volume};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+/// Runs the program with an empty environment.
+fn forebay(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let Output { status, stdout, stderr } = command.env_clear().args(arguments).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("an exit code"), text(stdout), text(stderr))
+}
+
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("forebay.toml");
+    std::fs::write(&path, text).expect("a file");
+    (directory, path)
+}
+
+const SOUND: &str = "[cache]\ndisk = \"/nonexistent/cache.img\"\ndisk_size = \"20GiB\"\nmemory = \"1GiB\"\n\
+    [listen]\nunix = \"/run/forebay/nbd.sock\"\n[[volume]]\nname = \"vm1\"\nbackend = \"nbd://10.0.0.5/vm1\"\n";
+
+#[derive(Default)]
+struct Fake {
+    orders: Mutex<Vec<String>>,
+}
+
+impl Control for Fake {
+    fn state(&self) -> State {
+        State::Ready
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let volume =
+            |name: &str| Volume { name: name.into(), mode: "through".into(), bytes: 1 << 30, ..Volume::default() };
+        Ok(Snapshot {
+            version: "0.1.0".into(),
+            state: State::Ready,
+            page_bytes: 65536,
+            memory: Tier { pages: 16, pages_max: 32 },
+            volumes: vec![volume("vm1"), volume("a/b c")],
+            ..Snapshot::default()
+        })
+    }
+
+    fn flush(&self, volume: &str) -> Result<(), ControlError> {
+        if !["vm1", "a/b c"].contains(&volume) {
+            return Err(ControlError::no_volume(volume));
+        }
+        self.orders.lock().expect("unpoisoned").push(format!("flush {volume}"));
+        Ok(())
+    }
+
+    fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
+        self.orders.lock().expect("unpoisoned").push(format!("evict {volume} {offset} {length:?}"));
+        Ok(())
+    }
+}
+
+fn serve() -> (AdminServer, String, Arc<Fake>) {
+    let fake = Arc::new(Fake::default());
+    let control: Arc<dyn Control> = Arc::clone(&fake) as _;
+    let server = AdminServer::start("127.0.0.1:0".parse().expect("an address"), control).expect("it starts");
+    let address = server.address().to_string();
+    (server, address, fake)
+}
+
+#[test]
+fn a_sound_configuration_is_told_with_its_budget() {
+    let (_directory, path) = file(SOUND);
+    let (code, out, err) = forebay(&["check", path.to_str().expect("UTF-8")]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for part in ["MEMORY 1GiB", "frames that keep pages", "DISK /nonexistent/cache.img (20GiB)", "slot table", "vm1"] {
+        assert!(out.contains(part), "{part} is not in\n{out}");
+    }
+    let (code, out, _) = forebay(&["check", path.to_str().expect("UTF-8"), "-o", "json", "--cache-memory", "512MiB"]);
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &value["sound"], &value["budget"]["memory_bytes"]), (0, &true.into(), &(512u64 << 20).into()));
+    assert!(value["budget"]["disk"]["slots"].as_u64() > Some(300_000));
+}
+
+#[test]
+fn a_bad_configuration_is_told_whole_and_ends_with_2() {
+    let (_directory, path) = file(&SOUND.replace("memory =", "memroy =").replace("name =", "nmae ="));
+    let path = path.to_str().expect("UTF-8");
+    let expected = format!(
+        "{path}:4:1: unknown key \"memroy\" in [cache]; nearest: \"memory\"\n\
+         {path}:7:1: this volume has no name; add name = a text in quotes\n\
+         {path}:8:1: unknown key \"nmae\" in [[volume]]; nearest: \"name\"\n"
+    );
+    assert_eq!(forebay(&["check", path]), (2, String::new(), expected.clone()));
+    assert_eq!(forebay(&["serve", "--config", path]), (2, String::new(), expected));
+    let (code, out, _) = forebay(&["check", path, "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &value["sound"]), (2, &false.into()));
+    assert_eq!(value["problems"][0]["place"], serde_json::json!({ "line": 4, "column": 1 }));
+}
+
+#[test]
+fn arguments_that_are_none_end_with_2() {
+    for arguments in
+        [&[][..], &["serv"], &["check"], &["status", "--admin", "x"], &["evict", "v", "1K"], &["-o", "xml", "status"]]
+    {
+        let (code, out, err) = forebay(arguments);
+        assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}");
+        assert!(!err.is_empty());
+    }
+    let (code, out, _) = forebay(&["--version"]);
+    assert_eq!((code, out), (0, format!("forebay {}\n", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(forebay(&["--help"]).0, 0);
+}
+
+#[test]
+fn status_and_stats_show_a_running_server() {
+    let (_server, address, _) = serve();
+    let (code, out, err) = forebay(&["status", "--admin", &address]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("forebay 0.1.0: ready") && out.contains("50.0 %") && out.contains("a/b c"), "{out}");
+    let (code, out, _) = forebay(&["stats", "vm1", "--admin", &address, "-o", "json"]);
+    let snapshot: Snapshot = serde_json::from_str(&out).expect("a snapshot");
+    assert_eq!((code, snapshot.volumes.len()), (0, 1));
+    let (code, _, err) = forebay(&["stats", "nosuch", "--admin", &address]);
+    assert_eq!(code, 3);
+    assert_eq!(err, "forebay: volume \"nosuch\": there is none of that name; `forebay status` lists them\n");
+}
+
+#[test]
+fn orders_arrive_and_codes_tell_how_they_went() {
+    let (_server, address, fake) = serve();
+    let ask = |arguments: &[&str]| forebay(&[arguments, &["--admin", &address]].concat());
+    assert_eq!(ask(&["flush", "vm1"]), (0, "vm1: flushed\n".into(), String::new()));
+    assert_eq!(ask(&["flush", "a/b c"]).0, 0);
+    assert_eq!(ask(&["evict", "vm1", "1GiB+64MiB"]), (0, "vm1: evicted\n".into(), String::new()));
+    assert_eq!(ask(&["evict", "vm1"]).0, 0);
+    assert_eq!(ask(&["flush", "nosuch"]).0, 3);
+    let (code, out, err) = ask(&["flush", "vm1", "nosuch"]);
+    assert_eq!((code, out.as_str()), (4, "vm1: flushed\n"));
+    assert!(err.contains("\"nosuch\""));
+    let (code, out, _) = ask(&["flush", "vm1", "nosuch", "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &value[0]["done"], &value[1]["done"]), (4, &true.into(), &false.into()));
+    assert_eq!(
+        fake.orders.lock().expect("unpoisoned")[..4],
+        ["flush vm1", "flush a/b c", "evict vm1 1073741824 Some(67108864)", "evict vm1 0 None"]
+    );
+}
+
+#[test]
+fn nobody_there_is_temporary_and_somebody_else_is_a_failure() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let (code, _, err) = forebay(&["status", "--admin", &free.to_string()]);
+    assert_eq!(code, 5);
+    assert!(err.contains("is `forebay serve` running?"), "{err}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().expect("a client");
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    });
+    let (code, _, err) = forebay(&["status", "--admin", &address]);
+    assert_eq!(code, 1);
+    assert!(err.contains("does not answer like forebay's admin endpoint"), "{err}");
+}
