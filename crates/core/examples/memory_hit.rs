@@ -1,6 +1,6 @@
-//! Reads one warm 4 KiB block over and over, through every step from `Read` to `Sent`: what a memory hit costs `core`.
+//! Reads warm 4 KiB blocks over and over: what a memory hit costs `core`.
 //!
-//! `memory_hit N` for callgrind: the difference between two N, divided by their difference, is one hit.
+//! For callgrind: `--toggle-collect='memory_hit::hit*' memory_hit N` counts N hits, from `Read` to its reply.
 
 use forebay_core::{
     Action, Actions, AdmissionConfig, Cache, CacheConfig, Event, Limits, RequestId, VolumeConfig, VolumeId, WriteMode,
@@ -61,6 +61,7 @@ fn warm(cache: &mut Cache, actions: &mut Actions, offset: u64) {
     cache.step(0, Event::Sent { request }, actions);
 }
 
+#[inline(never)]
 fn hit(cache: &mut Cache, actions: &mut Actions, tag: u64, offset: u64) -> RequestId {
     cache.step(tag, Event::Read { volume: VOLUME, tag, offset, length: 4096 }, actions);
     let [Action::ReplyRead { request, .. }] = *actions.as_slice() else { panic!("not a hit: {actions:?}") };

@@ -84,6 +84,9 @@ impl Activities {
     }
 
     pub(crate) fn lookup(&self, key: PageKey) -> Option<ActivityId> {
+        if self.live == 0 {
+            return None;
+        }
         let mut link = self.buckets[Self::bucket(key)];
         while link != 0 {
             let entry = &self.entries[link as usize - 1];

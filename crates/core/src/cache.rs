@@ -198,7 +198,7 @@ impl Cache {
                 && self.memory.reserve(u32::from(self.requests.get(request).parts_count))
             {
                 self.queue.pop_front();
-                self.begin(request, actions);
+                self.begin(now_ns, request, actions);
             } else if !self.advance(now_ns, actions) {
                 return;
             }
@@ -256,7 +256,13 @@ impl Cache {
         let run = self.volumes[volume.index()].streams.observe(offset, length).run_bytes;
         let v = &self.volumes[volume.index()];
         self.requests.cut(id, v.space, v.bytes, self.config.page_bytes, run);
-        self.queue.push_back(id);
+        // Most requests find nobody before them; the queue would only cost them.
+        let count = self.requests.get(id).parts_count;
+        if self.queue.is_empty() && self.ready.is_empty() && self.memory.reserve(u32::from(count)) {
+            self.begin(now_ns, id, actions);
+        } else {
+            self.queue.push_back(id);
+        }
     }
 
     /// Whether a range may be asked for at all.
@@ -275,12 +281,15 @@ impl Cache {
     }
 
     /// The request has its transit units.
-    fn begin(&mut self, id: RequestId, actions: &mut Actions) {
+    fn begin(&mut self, now_ns: u64, id: RequestId, actions: &mut Actions) {
         let request = self.requests.get_mut(id);
         let (tag, count) = (request.tag, usize::from(request.parts_count));
         match request.kind {
             Kind::Read => {
                 request.stage = Stage::Working;
+                if count == 1 {
+                    return self.start_part(now_ns, PartId::new(id, 0), actions);
+                }
                 self.ready.extend((0..count).map(|place| Ready::Start(PartId::new(id, place))));
             }
             Kind::Write { .. } => {
