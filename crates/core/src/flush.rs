@@ -19,6 +19,17 @@ const WAITING_MAX: usize = 512;
 pub(crate) struct Flushes {
     under_way: Vec<(u64, u64)>,
     waiting: Vec<(u64, u64)>,
+    /// A flush of the cache's own failed: the back end may have dropped what it had answered, and says so only once.
+    /// The next flush that a client waits for has to fail for it.
+    owes_failure: bool,
+}
+
+impl Flushes {
+    /// A flush that no client waited for ended so.
+    pub(crate) fn own_ended(&mut self, result: Result<(), IoError>) {
+        // Without an answer nothing is dropped: the writes are held, and replayed before the next flush.
+        self.owes_failure |= matches!(result, Err(IoError::Failed | IoError::Lost));
+    }
 }
 
 impl Cache {
@@ -59,6 +70,8 @@ impl Cache {
         actions: &mut Actions,
     ) {
         let v = &mut self.volumes[volume.index()];
+        let owed = core::mem::take(&mut v.flushes.owes_failure);
+        let result = if owed { Err(IoError::Lost) } else { result };
         let stats = &mut self.stats.volumes[volume.index()];
         if result.is_ok() {
             v.flushed_seq = v.flushed_seq.max(covers);

@@ -138,6 +138,7 @@ impl Cache {
 
     pub(crate) fn sweep_backend_flushed(&mut self, volume: VolumeId, covers: u64, result: Result<(), IoError>) {
         self.sweep.unanswered -= 1;
+        self.volumes[volume.index()].flushes.own_ended(result);
         if result.is_ok() {
             let v = &mut self.volumes[volume.index()];
             v.flushed_seq = v.flushed_seq.max(covers);
