@@ -147,4 +147,4 @@ impl<Stream: Read + Write> NbdClient<Stream> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

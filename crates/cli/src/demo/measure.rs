@@ -120,6 +120,31 @@ fn fill(offset: u64, data: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::client::tests::{Export, connected};
+
+    const EXPORT: Export = Export { bytes: 2 * SEQUENTIAL_BYTES + (4 << 20), failing: None, wrong: None };
+
+    fn measured(export: Export, stop: bool) -> Result<Measured, MeasureError> {
+        let (client, _server) = connected("demo", export);
+        measure(&mut client.expect("the handshake"), &AtomicBool::new(stop))
+    }
+
+    #[test]
+    fn a_sound_volume_is_measured() {
+        let measured = measured(EXPORT, false).expect("numbers");
+        assert!(measured.first_hit_ns > 0 && measured.sequential_cached_bytes_per_s > 0.0);
+    }
+
+    #[test]
+    fn a_wrong_byte_a_failed_read_and_an_interrupt_end_it() {
+        for wrong in [0, SEQUENTIAL_BYTES - (1 << 20), SEQUENTIAL_BYTES] {
+            let ended = measured(Export { wrong: Some(wrong), ..EXPORT }, false);
+            assert!(matches!(ended, Err(MeasureError::Wrong { offset }) if offset == wrong), "{ended:?}");
+        }
+        let ended = measured(Export { failing: Some(1 << 20), ..EXPORT }, false);
+        assert!(matches!(ended, Err(MeasureError::Client(ClientError::Refused(_)))), "{ended:?}");
+        assert!(matches!(measured(EXPORT, true), Err(MeasureError::Interrupted)));
+    }
 
     #[test]
     fn every_word_says_where_it_belongs() {
