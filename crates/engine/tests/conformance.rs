@@ -53,7 +53,7 @@ fn file_past_the_page_cache() {
     let mut rig = Rig::new();
     let mut device = FileDevice::open(rig.port(), rig.frames, &path, OPEN).expect("a file that opens");
     if device.facts().direct != Direct::On {
-        println!("skipped: no O_DIRECT on {}: {:?}", path.display(), device.facts().direct);
+        rig::skipped(&format!("no O_DIRECT on {}: {:?}", path.display(), device.facts().direct));
     }
     rig.conform(&mut device, 2500);
 }
@@ -74,11 +74,13 @@ fn file_through_the_page_cache() {
 fn file_in_memory() {
     let directory = match tempfile::tempdir_in("/dev/shm") {
         Ok(directory) => directory,
-        Err(error) => return println!("skipped: no /dev/shm ({error})"),
+        Err(error) => return rig::skipped(&format!("no /dev/shm ({error})")),
     };
     let path = sized_file(directory.path(), (2 << 20) + 7 * 512);
     let mut rig = Rig::new();
     let mut device = FileDevice::open(rig.port(), rig.frames, &path, OPEN).expect("a file that opens");
-    println!("{:?}", device.facts());
+    if device.facts().sector_bytes != 4096 {
+        rig::skipped(&format!("sectors of 4096 bytes in memory: {:?}", device.facts()));
+    }
     rig.conform(&mut device, 2500);
 }

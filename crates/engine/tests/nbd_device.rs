@@ -98,7 +98,7 @@ fn conforms_on_a_server_with_everything() {
     let mut device = open(&mut rig, server.socket(), EXPORT, options());
     rig.conform(&mut device, 1500);
     assert!(server.connections() > 1, "several connections where the export allows it");
-    assert!(device.counters().flushes_forced > 0 || server.flushes() > 0);
+    assert!(device.status().get().counters.flushes_forced > 0 || server.flushes() > 0);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_server_that_restarts_with_a_volatile_cache_gets_the_unflushed_writes_again(
     assert_eq!([bench.read(1), bench.read(2), bench.read(3)], [11, 23, 33]);
     assert_eq!(bench.run(OpKind::Flush, 0, 0), Ok(()));
     assert_eq!(server.durable(2 * 4096, 1), [23]);
-    assert!(bench.device.counters().replayed >= 2 && bench.lost.is_empty());
+    assert!(bench.device.status().get().counters.replayed >= 2 && bench.lost.is_empty());
 }
 
 #[test]

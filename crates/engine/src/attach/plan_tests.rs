@@ -273,7 +273,7 @@ fn bad_volumes_and_sizes_are_named() {
 fn table_sectors_come_back_as_they_were_written() {
     let (_, disk) = running(&[volume("a")]);
     let records = disk.layout().records_per_sector() as usize;
-    let key = |slot: usize| (slot % 3 > 0).then_some(PageKey { space: 1, page: slot as u32 * 7 });
+    let key = |slot: usize| (!slot.is_multiple_of(3)).then_some(PageKey { space: 1, page: slot as u32 * 7 });
     let crcs: Vec<u32> = (1..=16).collect();
     let mut bytes = vec![0; 3 * SECTOR_BYTES];
     let written = (0..records).map(|slot| (key(slot), &crcs[..]));

@@ -5,6 +5,7 @@
 //! | [`file`]: a file or block device, over io_uring | [`paced`]: a rate and a latency |
 //! | [`nbd`]: an export of an NBD server | [`faulty`]: errors, delays and hangs by rule |
 //! | [`memory`]: RAM | [`recording`]: counts by kind |
+//! | | [`sectors`]: 512-byte sectors over larger ones |
 //!
 //! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
 //! [`crate::device`].
@@ -20,3 +21,5 @@ mod pending;
 pub mod recording;
 #[cfg(test)]
 pub(crate) mod scripted;
+pub mod sectors;
+pub mod spec;

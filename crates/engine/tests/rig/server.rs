@@ -255,7 +255,7 @@ impl Nbdkit {
         let child = match spawned {
             Ok(child) => child,
             Err(error) => {
-                println!("skipped: nbdkit cannot be run ({error}); install the package nbdkit");
+                super::skipped(&format!("nbdkit cannot be run ({error}); install the package nbdkit"));
                 return None;
             }
         };

@@ -17,6 +17,7 @@ mod held;
 mod link;
 mod options;
 mod receive;
+mod status;
 mod target;
 
 use std::fmt;
@@ -25,9 +26,7 @@ use std::rc::Rc;
 
 use forebay_uring::{Arena, ArenaId, Buf, stream_socket};
 use forebay_wire::nbd::Terms;
-use forebay_wire::nbd::client::{
-    Action, Client, CloseWhy, ClosedBy, Conn, Counters, Failure, Kind, Op, Payload, Report, Token,
-};
+use forebay_wire::nbd::client::{Action, Client, CloseWhy, ClosedBy, Conn, Failure, Kind, Op, Payload, Report, Token};
 use forebay_wire::nbd::constants::{CommandFlags, Errno, TransmissionFlags};
 use forebay_wire::nbd::request::{Command, Request};
 
@@ -39,6 +38,7 @@ use crate::ring_reactor::Port;
 use held::HeldCopies;
 use link::{BUFFER_BYTES, LONG_BYTES, Link, Outgoing, Owner, State, Task};
 pub use options::NbdOptions;
+pub use status::{NbdSnapshot, NbdStatus};
 use target::Addresses;
 pub use target::{NbdAddress, NbdTarget};
 
@@ -84,6 +84,8 @@ pub struct NbdDevice {
     completions: Vec<forebay_uring::Completion>,
     sent_owners: Vec<Owner>,
     last_failure: Option<Failed>,
+    status: NbdStatus,
+    published: NbdSnapshot,
     /// Ranges that the server may have lost, not told yet.
     lost: Vec<Range<u64>>,
 }
@@ -173,6 +175,8 @@ impl NbdDevice {
             completions: Vec::new(),
             sent_owners: Vec::new(),
             last_failure: None,
+            status: NbdStatus::default(),
+            published: NbdSnapshot::default(),
             lost: Vec::new(),
             options,
             name: name.clone(),
@@ -235,16 +239,19 @@ impl NbdDevice {
         Ok(())
     }
 
-    /// What happened so far, for metrics.
+    /// How it is, for metrics; stays up to date.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
-        self.client.counters()
+    pub fn status(&self) -> NbdStatus {
+        self.status.clone()
     }
 
-    /// Connections that are ready.
-    #[must_use]
-    pub fn connected(&self) -> usize {
-        self.client.connected()
+    /// Publishes how it is, if that changed.
+    fn publish(&mut self) {
+        let snapshot = NbdSnapshot { connected: self.client.connected() as u64, counters: *self.client.counters() };
+        if self.published != snapshot {
+            self.published = snapshot;
+            self.status.set(snapshot);
+        }
     }
 
     /// Takes in what happened and carries out what follows.
@@ -263,6 +270,7 @@ impl NbdDevice {
         for link in &mut self.links {
             link.send(&self.port);
         }
+        self.publish();
     }
 
     /// Carries out the client's orders.
