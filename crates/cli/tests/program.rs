@@ -166,3 +166,19 @@ fn nobody_there_is_temporary_and_somebody_else_is_a_failure() {
     assert_eq!(code, 1);
     assert!(err.contains("does not answer like forebay's admin endpoint"), "{err}");
 }
+
+#[test]
+fn the_demo_shows_a_gain_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.env_clear().env("TMPDIR", directory.path()).arg("demo").output().expect("it runs");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("every byte read was compared") && out.contains("metrics  http://127.0.0.1:"), "{out}");
+    // The first miss and its 64 fellows, then 512 pages in sequence; each was a hit the second time.
+    for path in ["memory", "backend"] {
+        let sample = format!("forebay_volume_read_parts_total{{volume=\"demo\",path=\"{path}\"}} 577\n");
+        assert!(out.contains(&sample), "{out}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+}

@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const VOLUME: &str = "demo";
+/// Counters are published on the cache's tick (100 ms): after this they hold all that was done.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// The configuration that the demo runs, and shows.
 fn configuration(directory: &Path) -> String {
@@ -74,6 +76,7 @@ fn run(arguments: &Demo, output: Output) -> Result<(), Box<dyn Error>> {
     let mut client = NbdClient::connect(&socket, VOLUME)?;
     let measured = measure(&mut client, &stop)?;
     client.disconnect()?;
+    std::thread::sleep(SETTLE);
     let metrics = AdminClient::new(admin.address()).text("/metrics")?;
     match output {
         Output::Json => print_json(&measured),
