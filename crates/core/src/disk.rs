@@ -169,6 +169,11 @@ impl DiskTier {
         self.remove(slot, Removal::Invalidated);
     }
 
+    /// These pages will be asked for next; see [`Index::warm`].
+    pub(crate) fn warm(&self, keys: &[PageKey]) {
+        self.index.warm(keys);
+    }
+
     /// What the table said of a slot. `None`, or a page that has a slot already: the slot is free. Returns whether
     /// the page is cached. A record that is not taken over is marked, so that it does not come back.
     pub(crate) fn scanned_slot(&mut self, slot: u32, record: Option<(PageKey, &[u32])>) -> bool {

@@ -11,6 +11,9 @@ use crate::page::PageKey;
 use alloc::vec;
 use alloc::vec::Vec;
 
+/// Keys that are warmed at a time: more than a processor waits for at once, few enough to stay cached.
+pub(crate) const WARM_MAX: usize = 64;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -51,6 +54,22 @@ impl Index {
             link = self.next[entry as usize];
         }
         None
+    }
+
+    /// Brings what lookups of `keys` will read into the processor's cache. Each lookup alone waits for memory twice; in
+    /// a batch the waits overlap, which makes reading back 16 million keys about three times as fast.
+    pub(crate) fn warm(&self, keys: &[PageKey]) {
+        let mut heads = [0; WARM_MAX];
+        for (head, key) in heads.iter_mut().zip(keys) {
+            *head = self.buckets[self.bucket(*key)];
+        }
+        let mut seen = 0;
+        for head in heads.iter().filter(|head| **head != 0) {
+            let entry = *head as usize - 1;
+            seen ^= self.keys[entry].page ^ self.next[entry];
+        }
+        // Otherwise the compiler sees that nobody needs it.
+        core::hint::black_box(seen);
     }
 
     /// The key that `entry` holds.

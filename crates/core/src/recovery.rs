@@ -10,6 +10,7 @@
 use crate::action::{Action, Actions, Notice};
 use crate::cache::{Cache, DiskState};
 use crate::event::SlotRecord;
+use crate::index::WARM_MAX;
 use crate::op::Role;
 use crate::page::{OpId, PageKey, SlotId};
 
@@ -73,9 +74,26 @@ impl Cache {
         }
         let blocks = self.config.blocks_per_page() as usize;
         assert_eq!(crcs.len(), records.len() * blocks, "each record has a checksum a block");
-        for ((slot, record), crcs) in (first_slot..).zip(records).zip(crcs.chunks_exact(blocks)) {
-            let key = self.trusted(record).filter(|_| crcs.iter().any(|&crc| crc != 0));
-            if self.disk.scanned_slot(slot, key.map(|key| (key, crcs))) {
+        let mut slot = first_slot;
+        for (records, crcs) in records.chunks(WARM_MAX).zip(crcs.chunks(WARM_MAX * blocks)) {
+            self.take_over(slot, records, crcs);
+            slot += records.len() as u32;
+        }
+    }
+
+    /// Takes over a batch of records, of slots from `first_slot` on.
+    fn take_over(&mut self, first_slot: u32, records: &[SlotRecord], crcs: &[u32]) {
+        let blocks = self.config.blocks_per_page() as usize;
+        let mut keys = [PageKey::NONE; WARM_MAX];
+        let believed = crcs.chunks_exact(blocks).map(|crcs| crcs.iter().any(|&crc| crc != 0));
+        for ((key, record), believed) in keys.iter_mut().zip(records).zip(believed) {
+            *key = self.trusted(record).filter(|_| believed).unwrap_or(PageKey::NONE);
+        }
+        self.disk.warm(&keys[..records.len()]);
+        for (at, (record, crcs)) in records.iter().zip(crcs.chunks_exact(blocks)).enumerate() {
+            let slot = first_slot + at as u32;
+            let taken = (keys[at] != PageKey::NONE).then_some((keys[at], crcs));
+            if self.disk.scanned_slot(slot, taken) {
                 self.recovery.pages += 1;
             } else if record.space != 0 {
                 self.recovery.dropped += 1;

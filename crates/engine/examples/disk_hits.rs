@@ -125,7 +125,8 @@ fn main() {
     let disk_hits = shard.cache().stats().volumes[0].disk_hits;
     let front = shard.front();
     front.latencies_ns.sort_unstable();
-    let quantile = |permil: usize| front.latencies_ns.get(front.latencies_ns.len() * permil / 1000).copied().unwrap_or(0);
+    let quantile =
+        |permil: usize| front.latencies_ns.get(front.latencies_ns.len() * permil / 1000).copied().unwrap_or(0);
     println!(
         "{{\"block_bytes\": {block_bytes}, \"depth\": {depth}, \"reads_per_second\": {:.0}, \"p50_ns\": {}, \"p99_ns\": {}, \"misses\": {misses}, \"disk_hits\": {disk_hits}}}",
         front.answered as f64 / elapsed,
