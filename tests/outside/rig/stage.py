@@ -85,8 +85,8 @@ class Rig:
         self._stack.callback(action)
 
     def _tell(self):
-        """What the programs said, for whoever reads the failure."""
-        for process in self._started:
+        """What the programs said when they ran last, for whoever reads the failure."""
+        for process in {process.log.name.split(".")[0]: process for process in self._started}.values():
             state = "running" if process.alive() else f"exit {process.child.returncode}"
             print(f"--- {process.argv[0]} ({state}), last lines of {process.log.name}:", flush=True)
             print(process.tail(12), flush=True)
