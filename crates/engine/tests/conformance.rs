@@ -2,16 +2,18 @@
 
 mod rig;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 
-use forebay_engine::device::Device;
+use forebay_engine::device::{Device, DeviceOp, FrameId, IoError, OpKind};
 use forebay_engine::devices::faulty::{Effect, Faults, Faulty, Kinds, Rule};
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::memory::Memory;
 use forebay_engine::devices::paced::{Pace, Paced};
 use forebay_engine::devices::recording::{Record, Recording};
-use forebay_uring::{Direct, OpenOptions};
+use forebay_engine::reactor::Reactor;
+use forebay_uring::{Direct, FileKind, OpenOptions};
 use rig::Rig;
 
 const OPEN: OpenOptions = OpenOptions { write: true, direct: true, exclusive: true, create: false };
@@ -56,6 +58,71 @@ fn file_past_the_page_cache() {
         rig::skipped(&format!("no O_DIRECT on {}: {:?}", path.display(), device.facts().direct));
     }
     rig.conform(&mut device, 2500);
+}
+
+/// Short transfers are continued; one that cannot be is an error, and no old bytes pass for read ones.
+#[test]
+fn a_file_that_became_shorter_fails_what_is_behind_its_end() {
+    let directory = disk_directory();
+    let path = sized_file(directory.path(), 131_072);
+    let mut rig = Rig::new();
+    let mut device = FileDevice::open(rig.port(), rig.frames, &path, OPEN).expect("a file that opens");
+    std::fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(69_632)).expect("a shorter file");
+    let mut done = Vec::new();
+    for (token, length) in [(1, 65_536), (2, 131_072)] {
+        let op = DeviceOp { token, kind: OpKind::Read, offset: 0, length, frame: FrameId(0), at: 0 };
+        device.submit(0, op);
+        while done.len() < token as usize {
+            rig.reactor.wait(rig.reactor.now_ns() + 1_000_000_000);
+            device.poll(0, &mut done);
+        }
+    }
+    assert_eq!([done[0].result, done[1].result], [Ok(()), Err(IoError::Failed)]);
+}
+
+/// A loop device: another size of sectors, and the commands of block devices. Needs root.
+#[test]
+fn block_devices() {
+    for sector_bytes in [512, 4096] {
+        let directory = disk_directory();
+        let path = sized_file(directory.path(), 3 << 20);
+        let Some(loop_device) = LoopDevice::attach(&path, sector_bytes) else { return };
+        let mut rig = Rig::new();
+        let mut device = match FileDevice::open(rig.port(), rig.frames, &loop_device.0, OPEN) {
+            Ok(device) => device,
+            Err(error) => return rig::skipped(&error.to_string()),
+        };
+        assert_eq!((device.facts().kind, device.facts().sector_bytes), (FileKind::Block, sector_bytes));
+        rig.conform(&mut device, 1000);
+    }
+}
+
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn attach(file: &Path, sector_bytes: u32) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show", "--direct-io=on", &format!("--sector-size={sector_bytes}")]).arg(file);
+        match losetup.output() {
+            Ok(output) if output.status.success() => {
+                Some(Self(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())))
+            }
+            Ok(output) => {
+                rig::skipped(&format!("no loop device: {}", String::from_utf8_lossy(&output.stderr).trim()));
+                None
+            }
+            Err(error) => {
+                rig::skipped(&format!("no loop device: losetup cannot be run ({error})"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
 }
 
 #[test]

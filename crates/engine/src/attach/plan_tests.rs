@@ -92,6 +92,25 @@ fn after_a_crash_the_regions_in_flight_are_told_and_stay_told_until_cleared() {
 }
 
 #[test]
+fn the_clean_mark_of_the_last_run_never_comes_back_even_if_a_superblock_is_damaged() {
+    let volumes = [volume("a")];
+    let (mut head, mut disk) = running(&volumes);
+    stop(&mut head, &mut disk, &[0]);
+    let attached = plan(&head, &wanted(&volumes)).unwrap();
+    apply_all(&mut head, &attached);
+    let mut disk = attached.disk;
+    write_intent(&mut head, &mut disk, 0, &[0b110]);
+    for damaged in [None, Some(0), Some(SECTOR_BYTES)] {
+        let mut head = head.clone();
+        if let Some(copy) = damaged {
+            head[copy + 200] ^= 1;
+        }
+        let plan = plan(&head, &wanted(&volumes)).unwrap();
+        assert_eq!((plan.recover, plan.in_flight_regions[0][0]), (true, 0b110), "{damaged:?}");
+    }
+}
+
+#[test]
 fn a_map_that_may_not_be_the_last_one_counts_as_all_regions() {
     let volumes = [volume("a")];
     let (mut head, mut disk) = running(&volumes);
@@ -250,6 +269,9 @@ fn a_back_end_that_changed_while_stopped_makes_its_volume_cold_and_no_other() {
     assert_eq!(spaces_of(&head, &facts(0, GIB)), [1, 2], "unknown");
     assert_eq!(spaces_of(&head, &facts(21, GIB)), [1, 3]);
     assert_eq!(spaces_of(&head, &facts(20, 2 * GIB)), [1, 3]);
+    let (mut unknown, mut disk) = running(&facts(10, GIB));
+    stop(&mut unknown, &mut disk, &[0, 0]);
+    assert_eq!(spaces_of(&unknown, &facts(20, GIB)), [1, 2], "unknown then");
     assert_eq!(spaces_of(&crashed, &facts(30, GIB)), [1, 2], "our own writes changed it");
 }
 

@@ -72,9 +72,9 @@ pub(super) fn check(volumes: &[VolumeFacts]) -> Result<(), Refusal> {
 }
 
 /// Why a volume whose name and back end are known starts empty, if it does.
-fn why_cold(entry: &VolumeEntry, facts: &VolumeFacts, found: &Superblock) -> Option<&'static str> {
-    let modified =
-        found.clean && entry.backend_mtime_ns != 0 && facts.mtime_ns != 0 && entry.backend_mtime_ns != facts.mtime_ns;
+fn why_cold(entry: &VolumeEntry, facts: &VolumeFacts) -> Option<&'static str> {
+    // Known only after an orderly stop: a running cache modifies the back end itself.
+    let modified = entry.backend_mtime_ns != 0 && facts.mtime_ns != 0 && entry.backend_mtime_ns != facts.mtime_ns;
     if entry.backend_identity != facts.identity {
         Some("its back end is another one")
     } else if entry.volume_bytes != facts.bytes {
@@ -116,7 +116,7 @@ pub(super) fn assign(
                 is: facts.identity,
             });
         }
-        if let Some(why) = why_cold(entry, facts, found) {
+        if let Some(why) = why_cold(entry, facts) {
             notices.push(Notice::VolumeCold { volume: facts.name.clone(), why });
             empty.push(volume);
             continue;
