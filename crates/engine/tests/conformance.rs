@@ -18,7 +18,7 @@ use rig::Rig;
 
 const OPEN: OpenOptions = OpenOptions { write: true, direct: true, exclusive: true, create: false };
 
-fn sized_file(directory: &Path, bytes: u64) -> std::path::PathBuf {
+fn sized_file(directory: &Path, bytes: u64) -> PathBuf {
     let path = directory.join("device");
     let file = std::fs::File::create(&path).expect("a file in a new directory");
     file.set_len(bytes).expect("a sparse file");

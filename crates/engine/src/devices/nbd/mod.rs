@@ -84,6 +84,7 @@ pub struct NbdDevice {
     completions: Vec<forebay_uring::Completion>,
     sent_owners: Vec<Owner>,
     last_failure: Option<Failed>,
+    failing: bool,
     status: NbdStatus,
     published: NbdSnapshot,
     /// Ranges that the server may have lost, not told yet.
@@ -175,6 +176,7 @@ impl NbdDevice {
             completions: Vec::new(),
             sent_owners: Vec::new(),
             last_failure: None,
+            failing: false,
             status: NbdStatus::default(),
             published: NbdSnapshot::default(),
             lost: Vec::new(),
@@ -424,10 +426,13 @@ impl NbdDevice {
             }
         }
         let job = self.pending.remove(token.0 as u32);
-        let result = result.map_err(|failure| {
-            tracing::warn!(backend = %self.name, op = ?job.op.kind, job.op.offset, job.op.length, ?failure, "I/O failed");
-            io_error(job.op.kind, failure)
-        });
+        // Only the first of a row of failures: the metrics count them all.
+        if let (Err(failure), false) = (result, self.failing) {
+            let (backend, op) = (&self.name, &job.op);
+            tracing::warn!(%backend, op = ?op.kind, op.offset, op.length, ?failure, "I/O failed");
+        }
+        self.failing = result.is_err();
+        let result = result.map_err(|failure| io_error(job.op.kind, failure));
         self.ended.push(DeviceDone { token: job.op.token, result });
     }
 
