@@ -1,40 +1,69 @@
 //! Limits, as plain data.
 //!
-//! Every client gets the same hard share of a shard, so that no client, slow or hostile, can take what another
-//! needs: `clients_max` connections that each hold their whole share still fit. The price is that one connection
-//! alone cannot use what the others leave; a client that wants more opens more connections, as NBD clients do.
+//! How clients share a shard is in [`crate::pool`].
 
 use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 
-/// What one connection may hold of its shard at a time. Beyond it, nothing more is read from the connection.
+/// What connections may hold of their shard at a time. Beyond it, nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Requests not yet answered on the wire.
+    /// Requests of one connection that are not yet answered on the wire.
     pub requests_max: u32,
-    /// Frames that its requests pin: a request pins one for each page it touches.
-    pub frames_max: u32,
+    /// Requests to the core of all connections together, and how many of these are each connection's own.
+    pub core_requests: Share,
+    /// Frames that these pin, one for each page that a request touches; likewise.
+    pub frames: Share,
     /// A client that takes no byte of its replies, or does not deliver a payload, for this long is disconnected.
     pub stall_timeout_ns: u64,
+    /// The same for a client that has borrowed more than its own part, while others wait for it.
+    pub grace_ns: u64,
+}
+
+/// A number of things that all clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// All of them.
+    pub all_max: u32,
+    /// What is kept for each client that may come; times the clients, no more than `all_max`.
+    pub own: u32,
+}
+
+impl Share {
+    /// Half of `all_max` is divided among `clients_max` clients, the other half is common.
+    #[must_use]
+    pub fn halved(all_max: u32, clients_max: u32) -> Self {
+        Self { all_max, own: all_max / (2 * clients_max.max(1)) }
+    }
 }
 
 impl ConnectionLimits {
     /// The most requests that a connection gets, however few connections there are.
     pub const REQUESTS_MAX: u32 = 128;
+    /// Requests to the core that are left for orders from elsewhere: an operator's flush, evict and drain.
+    pub const REQUESTS_SPARED: u32 = 8;
     /// The usual stall timeout.
     pub const STALL_TIMEOUT_NS: u64 = 30_000_000_000;
+    /// The usual grace period.
+    pub const GRACE_NS: u64 = 1_000_000_000;
 
-    /// The equal share of each of `clients_max` clients in a shard that takes `requests_max` requests and pins
-    /// `transit_frames` frames at a time. A share is never less than one request of the longest kind: with more
-    /// clients than the budget has room for, frames can run out, and requests then wait for each other.
+    /// The usual limits for `clients_max` clients of a shard whose core takes `requests_max` requests and pins
+    /// `transit_frames` frames at a time.
+    ///
+    /// # Panics
+    /// When there are too few frames for one request of the longest kind, or no request at all.
     #[must_use]
     pub fn share(requests_max: u32, transit_frames: u32, clients_max: u32) -> Self {
-        let clients_max = clients_max.max(1);
+        let needed = forebay_core::REQUEST_PAGES_MAX as u32;
+        assert!(transit_frames >= needed, "{transit_frames} frames, and a request may need {needed}");
+        assert!(requests_max > Self::REQUESTS_SPARED, "{requests_max} requests, {} to spare", Self::REQUESTS_SPARED);
         Self {
-            requests_max: (requests_max / clients_max).clamp(1, Self::REQUESTS_MAX),
-            frames_max: (transit_frames / clients_max).max(forebay_core::REQUEST_PAGES_MAX as u32),
+            requests_max: Self::REQUESTS_MAX,
+            core_requests: Share::halved(requests_max - Self::REQUESTS_SPARED, clients_max),
+            frames: Share::halved(transit_frames, clients_max),
             stall_timeout_ns: Self::STALL_TIMEOUT_NS,
+            grace_ns: Self::GRACE_NS,
         }
     }
 }
@@ -49,7 +78,7 @@ pub struct FrontConfig {
     pub request_bytes_max: u32,
     /// Connections that the shard serves at a time.
     pub clients_max: u32,
-    /// The share of each.
+    /// What they may hold.
     pub connection: ConnectionLimits,
 }
 

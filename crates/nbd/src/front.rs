@@ -22,6 +22,7 @@ use crate::config::FrontConfig;
 use crate::counters::{CloseReason, Counters};
 use crate::inbox::{Handover, Inbox};
 use crate::inflight::Table;
+use crate::pool::Pool;
 use crate::session::{Opening, Operation, Session, Shared};
 use crate::staging::{STAGING_BYTES, Staging};
 
@@ -43,9 +44,12 @@ pub struct NbdFront {
     ready: VecDeque<u32>,
     /// Sessions with replies to send.
     gathered: Vec<u32>,
+    /// Sessions that wait for what others hold, and since when there is one.
+    waiting: Vec<u32>,
+    waiting_since_ns: Option<u64>,
     completions: Vec<Completion>,
-    /// Not later than the first deadline of a session.
-    deadline_check_ns: Option<u64>,
+    /// When to look next who has stalled for too long.
+    stall_check_ns: Option<u64>,
     sent_deadline_ns: Option<u64>,
 }
 
@@ -54,6 +58,7 @@ struct Seat {
     session: Session,
     in_ready: bool,
     in_gathered: bool,
+    in_waiting: bool,
 }
 
 impl NbdFront {
@@ -78,6 +83,8 @@ impl NbdFront {
             config,
             requests: Table::new(),
             parts: Table::new(),
+            part_pool: Pool::new(config.connection.core_requests, config.clients_max),
+            frame_pool: Pool::new(config.connection.frames, config.clients_max),
             events: Vec::new(),
             sent: Vec::new(),
             counters: Counters::default(),
@@ -93,8 +100,10 @@ impl NbdFront {
             seats_free: Vec::new(),
             ready: VecDeque::new(),
             gathered: Vec::new(),
+            waiting: Vec::new(),
+            waiting_since_ns: None,
             completions: Vec::new(),
-            deadline_check_ns: None,
+            stall_check_ns: None,
             sent_deadline_ns: None,
         })
     }
@@ -156,7 +165,7 @@ impl NbdFront {
         });
         tracing::debug!(%peer, volume = volume.0, structured = terms.structured, "NBD connection opened");
         let session = Session::new(Opening { index, fd, terms, volume, peer, admission, staging });
-        self.sessions[index as usize] = Some(Seat { session, in_ready: false, in_gathered: false });
+        self.sessions[index as usize] = Some(Seat { session, in_ready: false, in_gathered: false, in_waiting: false });
         self.shared.counters.connections += 1;
         self.shared.counters.connections_open += 1;
         self.settle(index);
@@ -184,12 +193,21 @@ impl NbdFront {
             seat.in_gathered = true;
             self.gathered.push(index);
         }
-        if let Some(deadline_ns) = seat.session.deadline_ns() {
-            let check_ns = self.deadline_check_ns.get_or_insert(deadline_ns);
-            *check_ns = deadline_ns.min(*check_ns);
+        if seat.session.wants_pool() && !seat.in_waiting {
+            seat.in_waiting = true;
+            self.waiting.push(index);
         }
-        // A seat that is queued stays until the queue comes to it.
+        if let Some(since_ns) = seat.session.stalled_ns() {
+            let check_ns = since_ns + self.shared.config.connection.stall_timeout_ns;
+            self.stall_check_ns = Some(self.stall_check_ns.map_or(check_ns, |at_ns| at_ns.min(check_ns)));
+        }
+        // A seat in line for a turn stays until its turn comes.
         if seat.session.is_gone() && !seat.in_ready && !seat.in_gathered {
+            if seat.in_waiting {
+                // What it waits for may be its own to give.
+                self.waiting.retain(|&waiting| waiting != index);
+            }
+            seat.session.leave_pools(&mut self.shared);
             self.staging_free.push(seat.session.staging_frame());
             self.sessions[index as usize] = None;
             self.seats_free.push(index);
@@ -217,14 +235,46 @@ impl NbdFront {
         }
     }
 
-    fn check_deadlines(&mut self, now_ns: u64) {
-        if self.deadline_check_ns.is_none_or(|check_ns| now_ns < check_ns) {
+    fn was_given(&self) -> bool {
+        self.shared.part_pool.was_given() || self.shared.frame_pool.was_given()
+    }
+
+    /// Lets those go on that wait for what was given back.
+    fn share_what_was_given(&mut self) {
+        if self.was_given() {
+            self.shared.part_pool.forget_given();
+            self.shared.frame_pool.forget_given();
+            self.waiting_since_ns = None;
+            let mut waiting = std::mem::take(&mut self.waiting);
+            for index in waiting.drain(..) {
+                self.seat(index).in_waiting = false;
+                self.with(index, |session, _| session.pool_given());
+            }
+            self.waiting = waiting;
+        }
+    }
+
+    /// Notes since when somebody waits and nothing is given back.
+    fn watch_the_waiting(&mut self, now_ns: u64) {
+        if self.waiting.is_empty() {
+            self.waiting_since_ns = None;
+        } else if self.waiting_since_ns.is_none() {
+            self.waiting_since_ns = Some(now_ns);
+            let check_ns = now_ns + self.shared.config.connection.grace_ns;
+            self.stall_check_ns = Some(self.stall_check_ns.map_or(check_ns, |at_ns| at_ns.min(check_ns)));
+        }
+    }
+
+    fn check_stalls(&mut self, now_ns: u64) {
+        if self.stall_check_ns.is_none_or(|check_ns| now_ns < check_ns) {
             return;
         }
-        self.deadline_check_ns = None;
+        let grace_ns = self.shared.config.connection.grace_ns;
+        self.stall_check_ns = self.waiting_since_ns.map(|_| now_ns + grace_ns);
+        let others_wait = self.waiting_since_ns.is_some_and(|since_ns| since_ns + grace_ns <= now_ns);
         for index in 0..self.sessions.len() as u32 {
             if self.sessions[index as usize].is_some() {
-                self.with(index, |session, shared| session.check_deadline(now_ns, shared));
+                self.with(index, |session, shared| session.check_stall(now_ns, others_wait, shared));
             }
         }
     }
@@ -236,8 +286,10 @@ impl Front for NbdFront {
             self.take_over(handover);
         }
         self.complete(now_ns);
-        self.check_deadlines(now_ns);
+        self.check_stalls(now_ns);
+        self.share_what_was_given();
         self.give_turns(now_ns);
+        self.watch_the_waiting(now_ns);
         events.extend(self.shared.sent.drain(..).map(|request| FrontEvent::Sent { request }));
         events.append(&mut self.shared.events);
         self.sent_deadline_ns = None;
@@ -277,10 +329,11 @@ impl Front for NbdFront {
     }
 
     fn next_ns(&self) -> Option<u64> {
-        if !self.ready.is_empty() || !self.shared.events.is_empty() {
+        let waiting_may_go_on = !self.waiting.is_empty() && self.was_given();
+        if !self.ready.is_empty() || !self.shared.events.is_empty() || waiting_may_go_on {
             return Some(0);
         }
-        [self.sent_deadline_ns, self.deadline_check_ns].into_iter().flatten().min()
+        [self.sent_deadline_ns, self.stall_check_ns].into_iter().flatten().min()
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `front` | all connections of a shard: completions, turns, time limits |
 //! | `session` (`session/intake`, `session/answer`) | one connection: requests in, answers out |
 //! | `staging`, `outbox` | bytes received and not yet understood; replies and not yet sent |
+//! | `pool` | how clients share a shard's frames and requests |
 //! | `failure` | which NBD error a failed request gets |
 //!
 //! Rejected: an async runtime (a second scheduler beside the ring), and the handshake on the shard (a rare, branchy
@@ -29,10 +30,11 @@ mod inbox;
 mod inflight;
 mod listener;
 mod outbox;
+mod pool;
 mod session;
 mod staging;
 
-pub use config::{ConnectionLimits, FrontConfig, ListenerConfig};
+pub use config::{ConnectionLimits, FrontConfig, ListenerConfig, Share};
 pub use counters::{CloseReason, Counters, ERRNOS, ListenerCounters, RequestKind};
 pub use endpoint::Endpoint;
 pub use error::Error;

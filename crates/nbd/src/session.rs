@@ -36,6 +36,7 @@ use crate::counters::{CloseReason, Counters};
 use crate::inbox::Admission;
 use crate::inflight::{Part, Payload, Request, Table};
 use crate::outbox::{Outbox, Sent};
+use crate::pool::Pool;
 use crate::staging::{STAGING_BYTES, Staging};
 
 /// After a write at least this long, the next receive into the staging buffer is short, so that the payload of the
@@ -52,6 +53,9 @@ pub(crate) struct Shared {
     pub(crate) config: FrontConfig,
     pub(crate) requests: Table<Request>,
     pub(crate) parts: Table<Part>,
+    /// Requests that the core takes.
+    pub(crate) part_pool: Pool,
+    pub(crate) frame_pool: Pool,
     /// What the core is to hear.
     pub(crate) events: Vec<FrontEvent>,
     /// Requests whose frames are free again; heard before `events`.
@@ -133,10 +137,11 @@ pub(crate) struct Session {
     fill: Vec<Buf>,
     /// Requests whose reply is not wholly out.
     requests_open: u32,
-    /// Frames that they pin.
-    frames_open: u32,
     /// Parts that the core has not answered.
     parts_open: u32,
+    /// Held of the pools: parts that the core has not forgotten, and the frames that they pin.
+    parts_held: u32,
+    frames_held: u32,
     /// Operations in flight, by [`Operation`].
     in_flight: [bool; Operation::COUNT as usize],
     long_payloads: bool,
@@ -144,10 +149,12 @@ pub(crate) struct Session {
     wants_room: bool,
     /// It can go on.
     wants_turn: bool,
-    /// When the client must have taken a byte of its replies.
-    send_deadline_ns: Option<u64>,
-    /// When the client must have delivered the payload.
-    fill_deadline_ns: Option<u64>,
+    /// It waits for what others hold.
+    wants_pool: bool,
+    /// Since when the client has not taken a byte of its replies.
+    send_stalled_ns: Option<u64>,
+    /// Since when the client has owed a payload.
+    fill_stalled_ns: Option<u64>,
 }
 
 /// What a session is made from.
@@ -177,14 +184,16 @@ impl Session {
             outbox: Outbox::default(),
             fill: Vec::with_capacity(forebay_core::REQUEST_PAGES_MAX),
             requests_open: 0,
-            frames_open: 0,
             parts_open: 0,
+            parts_held: 0,
+            frames_held: 0,
             in_flight: [false; Operation::COUNT as usize],
             long_payloads: false,
             wants_room: false,
             wants_turn: true,
-            send_deadline_ns: None,
-            fill_deadline_ns: None,
+            wants_pool: false,
+            send_stalled_ns: None,
+            fill_stalled_ns: None,
         }
     }
 
@@ -208,12 +217,41 @@ impl Session {
         self.stage == Stage::Closing && self.parts_open == 0 && self.in_flight == [false; 3]
     }
 
-    /// When the client is given up unless something comes of it.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        match (self.send_deadline_ns, self.fill_deadline_ns) {
+    /// Whether it waits for requests or frames that others hold.
+    pub(crate) fn wants_pool(&self) -> bool {
+        self.wants_pool
+    }
+
+    /// Others gave something back.
+    pub(crate) fn pool_given(&mut self) {
+        self.wants_pool = false;
+        self.wants_turn = self.stage != Stage::Closing;
+    }
+
+    /// Since when the client keeps others from what it holds.
+    pub(crate) fn stalled_ns(&self) -> Option<u64> {
+        match (self.send_stalled_ns, self.fill_stalled_ns) {
             (Some(send), Some(fill)) => Some(send.min(fill)),
             (send, fill) => send.or(fill),
         }
+    }
+
+    /// Gives the client up if it has stalled for too long.
+    pub(crate) fn check_stall(&mut self, now_ns: u64, others_wait: bool, shared: &mut Shared) {
+        let borrowed =
+            shared.frame_pool.has_borrowed(self.frames_held) || shared.part_pool.has_borrowed(self.parts_held);
+        let limits = &shared.config.connection;
+        let patience_ns = if others_wait && borrowed { limits.grace_ns } else { limits.stall_timeout_ns };
+        if self.stalled_ns().is_some_and(|since_ns| since_ns + patience_ns <= now_ns) {
+            self.close(CloseReason::Stalled, shared);
+        }
+    }
+
+    /// Gives back everything that it holds of the pools: the end of a session that is gone.
+    pub(crate) fn leave_pools(&mut self, shared: &mut Shared) {
+        let (parts, frames) = (self.parts_held, self.frames_held);
+        shared.part_pool.give(&mut self.parts_held, parts);
+        shared.frame_pool.give(&mut self.frames_held, frames);
     }
 
     /// Takes the completion of one of its operations.
@@ -229,13 +267,6 @@ impl Session {
             Operation::Stage => self.staged(result, shared),
             Operation::Fill => self.filled(result, shared),
             Operation::Writable => self.flush(now_ns, true, shared),
-        }
-    }
-
-    /// Gives the client up if its time is over.
-    pub(crate) fn check_deadline(&mut self, now_ns: u64, shared: &mut Shared) {
-        if self.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
-            self.close(CloseReason::Stalled, shared);
         }
     }
 
@@ -268,8 +299,8 @@ impl Session {
             shared.sent.extend(reply.request);
         }
         self.abandon_input(shared);
-        (self.send_deadline_ns, self.fill_deadline_ns) = (None, None);
-        (self.wants_room, self.wants_turn) = (false, false);
+        (self.send_stalled_ns, self.fill_stalled_ns) = (None, None);
+        (self.wants_room, self.wants_turn, self.wants_pool) = (false, false, false);
     }
 
     /// Lets go of the request that the stream was in the middle of.

@@ -51,7 +51,8 @@ impl Session {
         }
         let part = shared.parts.remove(place);
         self.parts_open -= 1;
-        self.frames_open -= part.frames;
+        shared.part_pool.give(&mut self.parts_held, 1);
+        shared.frame_pool.give(&mut self.frames_held, part.frames);
         let request = shared.requests.get(part.request);
         request.parts_open -= 1;
         if let Err(error) = result {
@@ -167,26 +168,28 @@ impl Session {
         if self.stage == Stage::Closing || self.in_flight[Operation::Writable as usize] {
             return;
         }
-        let Shared { port, frames_id, sent, counters, .. } = shared;
-        let (requests_open, frames_open) = (&mut self.requests_open, &mut self.frames_open);
+        let Shared { port, frames_id, sent, counters, part_pool, frame_pool, .. } = shared;
+        let (requests_open, parts_held, frames_held) =
+            (&mut self.requests_open, &mut self.parts_held, &mut self.frames_held);
         let outcome = self.outbox.send(port, self.fd, *frames_id, |reply| {
             counters.payload_bytes_out += reply.payload_bytes();
             sent.extend(reply.request);
-            *frames_open -= reply.frames;
+            part_pool.give(parts_held, u32::from(reply.request.is_some()));
+            frame_pool.give(frames_held, reply.frames);
             *requests_open -= u32::from(reply.last);
         });
         counters.sends += 1;
         match outcome {
             Sent::All => {
-                self.send_deadline_ns = None;
+                self.send_stalled_ns = None;
                 self.close_if_drained(shared);
             }
             Sent::Full(bytes) => {
                 counters.sends_blocked += 1;
                 if bytes > 0 {
-                    self.send_deadline_ns = None;
+                    self.send_stalled_ns = None;
                 }
-                self.send_deadline_ns.get_or_insert(now_ns + shared.config.connection.stall_timeout_ns);
+                self.send_stalled_ns.get_or_insert(now_ns);
                 let op = if woken && bytes == 0 {
                     // Woken for nothing: a poll also ends, at once and every time, when the client has shut down
                     // its side.

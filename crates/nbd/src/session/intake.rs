@@ -24,7 +24,7 @@ enum Step {
 impl Session {
     /// Parses what is staged.
     pub(crate) fn advance(&mut self, now_ns: u64, shared: &mut Shared) {
-        self.wants_turn = false;
+        (self.wants_turn, self.wants_pool) = (false, false);
         if self.stage == Stage::Closing {
             return;
         }
@@ -63,6 +63,9 @@ impl Session {
         }
         if self.requests_open >= shared.config.connection.requests_max {
             return self.wait_for_room();
+        }
+        if !shared.part_pool.can_take(self.parts_held, 1) {
+            return self.wait_for_pool();
         }
         let Some(wire) = WireRequest::decode(&self.staging.peek::<REQUEST_BYTES>()) else {
             self.close(CloseReason::Garbage, shared);
@@ -118,8 +121,11 @@ impl Session {
         let must_be_alone = split && !self.terms.structured;
         let request = Request::new(wire);
         let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if must_be_alone && self.requests_open > 0 || !self.has_room(offset, length, shared) {
+        if must_be_alone && self.requests_open > 0 {
             return self.wait_for_room();
+        }
+        if !self.may_ask(offset, length, shared) {
+            return self.wait_for_pool();
         }
         self.take_head(&wire, shared);
         let request = self.open(request, shared);
@@ -143,8 +149,8 @@ impl Session {
             return Step::Waits;
         }
         let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.has_room(offset, length, shared) {
-            return self.wait_for_room();
+        if !self.may_ask(offset, length, shared) {
+            return self.wait_for_pool();
         }
         self.ask(place, Payload::None, shared);
         Step::On
@@ -153,8 +159,8 @@ impl Session {
     fn begin_write(&mut self, wire: WireRequest, shared: &mut Shared) -> Step {
         let request = Request::new(wire);
         let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.has_room(offset, length, shared) {
-            return self.wait_for_room();
+        if !self.may_ask(offset, length, shared) {
+            return self.wait_for_pool();
         }
         self.take_head(&wire, shared);
         self.long_payloads = wire.length >= LONG_PAYLOAD_BYTES;
@@ -179,8 +185,8 @@ impl Session {
             return Step::On;
         }
         let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.has_room(offset, length, shared) {
-            return self.wait_for_room();
+        if !self.may_ask(offset, length, shared) {
+            return self.wait_for_pool();
         }
         let part = self.ask(place, Payload::Streamed, shared);
         self.input = Input::Announced { part, left };
@@ -198,14 +204,22 @@ impl Session {
         shared.requests.insert(request)
     }
 
-    fn has_room(&self, offset: u64, length: u32, shared: &Shared) -> bool {
+    /// Whether the pools have what a part needs.
+    fn may_ask(&self, offset: u64, length: u32, shared: &Shared) -> bool {
         let frames = pages_touched(offset, length, shared.config.page_bytes);
-        self.frames_open == 0 || self.frames_open + frames <= shared.config.connection.frames_max
+        shared.part_pool.can_take(self.parts_held, 1) && shared.frame_pool.can_take(self.frames_held, frames)
     }
 
+    /// For something of its own to end.
     fn wait_for_room(&mut self) -> Step {
         self.wants_room = true;
         Step::Waits
+    }
+
+    /// For anybody to give something back.
+    fn wait_for_pool(&mut self) -> Step {
+        self.wants_pool = true;
+        self.wait_for_room()
     }
 
     /// Asks the core for the next part of a request; returns the part.
@@ -221,7 +235,8 @@ impl Session {
         };
         request.issued += length;
         request.parts_open += 1;
-        self.frames_open += frames;
+        shared.part_pool.take(&mut self.parts_held, 1);
+        shared.frame_pool.take(&mut self.frames_held, frames);
         self.parts_open += 1;
         let part = Part { session: self.index, request: place, offset, length, frames, payload };
         let part = shared.parts.insert(part);
@@ -331,7 +346,7 @@ impl Session {
         if self.fill.is_empty() {
             return self.payload_complete(shared);
         }
-        self.fill_deadline_ns.get_or_insert(now_ns + shared.config.connection.stall_timeout_ns);
+        self.fill_stalled_ns.get_or_insert(now_ns);
         let fill = std::mem::take(&mut self.fill);
         let op = Op::RecvVectored { fd: self.fd, bufs: &fill, all: true };
         self.submit(Operation::Fill, op, shared);
@@ -342,7 +357,7 @@ impl Session {
     pub(super) fn filled(&mut self, result: Result<u32, Errno>, shared: &mut Shared) {
         let Input::Filling { part, request, .. } = self.input else { panic!("a payload came that was not asked for") };
         let wanted: u32 = self.fill.iter().map(|buf| buf.len).sum();
-        self.fill_deadline_ns = None;
+        self.fill_stalled_ns = None;
         if result == Ok(wanted) && self.stage != Stage::Closing {
             self.fill.clear();
             return self.payload_complete(shared);

@@ -49,8 +49,9 @@ pub(super) struct Core {
     pub(super) flushes: u64,
     /// The longest part seen.
     pub(super) longest: u32,
-    /// The most frames in use at a time.
+    /// The most frames in use, and requests in hand, at a time.
     pub(super) frames_peak: usize,
+    pub(super) requests_peak: usize,
 }
 
 fn touches(range: &Range<u64>, offset: u64, length: u32) -> bool {
@@ -74,6 +75,7 @@ impl Core {
             flushes: 0,
             longest: 0,
             frames_peak: 0,
+            requests_peak: 0,
         }
     }
 
@@ -157,6 +159,7 @@ impl Core {
 
     /// Answers what can be answered, in a random order.
     pub(super) fn answer(&mut self, now_ns: u64, front: &mut impl Front) {
+        self.requests_peak = self.requests_peak.max(self.waiting.len() + self.held.len());
         let mut waiting = std::mem::take(&mut self.waiting);
         while !waiting.is_empty() {
             let pick = self.random_below(waiting.len());

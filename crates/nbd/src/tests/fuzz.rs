@@ -14,7 +14,7 @@ use forebay_wire::nbd::request::{Command, Request};
 
 use super::core::Faults;
 use super::world::{Setup, VOLUME_BYTES, World};
-use crate::ConnectionLimits;
+use crate::{ConnectionLimits, Share};
 
 const SECONDS: u64 = 2;
 
@@ -139,8 +139,14 @@ fn damaged_streams_end_their_own_connection_only() {
         slow: 3 << 20..4 << 20,
         slow_ns: 1_000_000,
     };
-    let connection = ConnectionLimits { requests_max: 8, frames_max: 17, stall_timeout_ns: 300_000_000 };
-    let setup = Setup { faults, connection, seed, frames: 48, clients_max: 4, ..Setup::default() };
+    let connection = ConnectionLimits {
+        requests_max: 8,
+        core_requests: Share::halved(40, 4),
+        frames: Share::halved(48, 4),
+        stall_timeout_ns: 300_000_000,
+        grace_ns: 50_000_000,
+    };
+    let setup = Setup { faults, connection, seed, clients_max: 4, ..Setup::default() };
     let world = World::new(setup);
     let (mut streams, begin) = (0, Instant::now());
     while begin.elapsed() < Duration::from_secs(seconds) {
@@ -155,8 +161,9 @@ fn damaged_streams_end_their_own_connection_only() {
     }
     let report = world.finish();
     println!("fuzzed {streams} streams, seed {seed}: {:?}", report.counters);
-    // 4 clients, each with 8 requests; the parts of a split one are bounded by the frames.
-    assert!(report.in_flight_peak <= 4 * (8 + 8 + 17), "{} in flight", report.in_flight_peak);
+    // 4 clients, each with 8 requests; and what the core takes.
+    assert!(report.in_flight_peak <= 4 * 8 + 40, "{} in flight", report.in_flight_peak);
+    assert!(report.requests_peak <= 40, "{} requests to the core", report.requests_peak);
     assert!(report.counters.closed.iter().filter(|&&closed| closed > 0).count() >= 5, "{:?}", report.counters.closed);
     assert!(report.counters.errors.iter().filter(|&&errors| errors > 0).count() >= 3, "{:?}", report.counters.errors);
 }

@@ -11,7 +11,7 @@ use forebay_wire::nbd::request::{Command, Request};
 use super::client::pattern;
 use super::core::Faults;
 use super::world::{Setup, VOLUME_BYTES, World};
-use crate::{CloseReason, ConnectionLimits};
+use crate::{CloseReason, ConnectionLimits, Share};
 
 fn write_of(offset: u64, length: u32) -> Vec<u8> {
     let request = Request { flags: CommandFlags::NONE, command: Command::Write, cookie: 1, offset, length };
@@ -98,9 +98,7 @@ fn stall(world: &World) -> UnixStream {
 
 #[test]
 fn clients_that_read_nothing_do_not_stall_another() {
-    // Frames for each one's share, and not one more.
-    let setup = Setup { frames: 8 * 17, ..Setup::default() };
-    let world = World::new(setup);
+    let world = World::new(Setup::default());
     let stalled: Vec<_> = (0..7).map(|_| stall(&world)).collect();
     let mut client = world.client(true);
     let begin = Instant::now();
@@ -130,8 +128,7 @@ fn a_client_that_shut_down_its_side_and_reads_nothing_costs_no_time() {
 
 #[test]
 fn payloads_that_do_not_come_hold_no_more_than_their_share() {
-    let setup = Setup { frames: 8 * 17, ..Setup::default() };
-    let world = World::new(setup);
+    let world = World::new(Setup::default());
     let stalled: Vec<_> = (0..7)
         .map(|_| {
             let mut socket = world.transmission(true);
@@ -148,6 +145,26 @@ fn payloads_that_do_not_come_hold_no_more_than_their_share() {
     drop(stalled);
     let report = world.finish();
     assert!(report.frames_peak <= 7 * 4 + 5, "{} frames", report.frames_peak);
+}
+
+#[test]
+fn a_client_that_hoards_what_others_wait_for_has_a_grace_period_only() {
+    // Nothing is anybody's own: everything can be hoarded.
+    let connection = ConnectionLimits {
+        frames: Share { all_max: 20, own: 0 },
+        grace_ns: 100_000_000,
+        ..Setup::default().connection
+    };
+    let world = World::new(Setup { connection, ..Setup::default() });
+    let hoarder = stall(&world);
+    std::thread::sleep(Duration::from_millis(20));
+    let mut client = world.client(true);
+    let begin = Instant::now();
+    assert!(client.read(0, 65_536).is_ok());
+    assert!((50..2000).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+    drop(hoarder);
+    let report = world.finish();
+    assert_eq!(report.counters.closed[CloseReason::Stalled as usize], 1);
 }
 
 #[test]

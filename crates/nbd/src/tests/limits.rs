@@ -8,24 +8,25 @@ use forebay_wire::nbd::request::Command;
 use super::client::pattern;
 use super::core::Faults;
 use super::world::{Setup, VOLUME_BYTES, World};
-use crate::ConnectionLimits;
+use crate::{ConnectionLimits, Share};
 
 #[test]
-fn shares_are_equal_and_never_less_than_one_longest_request() {
-    let share = ConnectionLimits::share(1024, 4096, 16);
-    assert_eq!((share.requests_max, share.frames_max), (64, 256));
-    let share = ConnectionLimits::share(1024, 64, 16);
-    assert_eq!((share.requests_max, share.frames_max), (64, 17));
-    let share = ConnectionLimits::share(8, 64, 0);
-    assert_eq!((share.requests_max, share.frames_max), (8, 64));
+fn half_is_kept_for_clients_and_half_is_common() {
+    let limits = ConnectionLimits::share(1024, 4096, 16);
+    assert_eq!(limits.core_requests, Share { all_max: 1016, own: 31 });
+    assert_eq!(limits.frames, Share { all_max: 4096, own: 128 });
+    let limits = ConnectionLimits::share(64, 34, 64);
+    assert_eq!((limits.core_requests.own, limits.frames.own), (0, 0));
 }
 
 #[test]
 fn one_connection_keeps_to_its_frames_and_still_gets_every_answer() {
-    let connection = ConnectionLimits { frames_max: 17, ..Setup::default().connection };
+    let connection = ConnectionLimits { frames: Share { all_max: 34, own: 2 }, ..Setup::default().connection };
     let faults = Faults { slow: 0..VOLUME_BYTES, slow_ns: 1_000_000, ..Faults::default() };
     for structured in [false, true] {
-        let world = World::new(Setup { connection, faults: faults.clone(), ..Setup::default() });
+        // The core has more; they are not to be used.
+        let setup = Setup { connection, faults: faults.clone(), frames: Some(64), ..Setup::default() };
+        let world = World::new(setup);
         let mut client = world.client(structured);
         // 4 frames each, and a split one of many parts.
         for _ in 0..30 {
@@ -37,9 +38,36 @@ fn one_connection_keeps_to_its_frames_and_still_gets_every_answer() {
         }
         client.disconnect();
         let report = world.finish();
-        assert!(report.frames_peak <= 17, "{} frames", report.frames_peak);
+        assert!(report.frames_peak <= 34 - 7 * 2, "{} frames", report.frames_peak);
         assert!(report.frames_peak > 8, "one at a time: {} frames", report.frames_peak);
     }
+}
+
+#[test]
+fn the_core_is_never_asked_for_more_than_it_takes() {
+    let connection = ConnectionLimits {
+        requests_max: 128,
+        core_requests: Share { all_max: 10, own: 1 },
+        frames: Share { all_max: 512, own: 64 },
+        ..Setup::default().connection
+    };
+    let faults = Faults { slow: 0..VOLUME_BYTES, slow_ns: 1_000_000, ..Faults::default() };
+    let world = World::new(Setup { connection, faults, ..Setup::default() });
+    let mut clients: Vec<_> = (0..5).map(|_| world.client(true)).collect();
+    for client in &mut clients {
+        for _ in 0..50 {
+            client.ask(Command::Read, 0, 512);
+        }
+        client.ask(Command::Read, 0, 1 << 20);
+    }
+    for client in &mut clients {
+        for _ in 0..51 {
+            assert!(client.answer().unwrap().1.is_ok());
+        }
+    }
+    drop(clients);
+    let report = world.finish();
+    assert_eq!(report.requests_peak, 7, "5 own ones and 2 common ones, 3 kept for who may come");
 }
 
 #[test]
@@ -72,8 +100,8 @@ fn more_requests_than_allowed_wait_their_turn() {
 
 #[test]
 fn writes_that_wait_for_frames_keep_their_payload_staged() {
-    // Fewer frames than requests: the core names frames late.
-    let world = World::new(Setup { frames: 5, ..Setup::default() });
+    // Fewer frames than the front end knows of: the core names them late.
+    let world = World::new(Setup { frames: Some(5), ..Setup::default() });
     let mut clients: Vec<_> = (0..4).map(|_| world.client(true)).collect();
     for (volume_part, client) in clients.iter_mut().enumerate() {
         for round in 0..16u64 {

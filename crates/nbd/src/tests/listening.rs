@@ -146,6 +146,22 @@ fn idle_handshakes_give_way_to_new_clients() {
 }
 
 #[test]
+fn the_oldest_handshake_gives_way_not_the_newest() {
+    let world = World::new(Setup { handshakes_max: 3, ..Setup::default() });
+    let _oldest = world.socket();
+    let mut newest = world.socket();
+    newest.read_exact(&mut [0; 18]).unwrap();
+    let _more: Vec<_> = (0..2).map(|_| world.socket()).collect();
+    std::thread::sleep(Duration::from_millis(20));
+    let mut bytes = vec![0, 0, 0, 3];
+    push_option(&mut bytes, opt::ABORT, b"");
+    newest.write_all(&bytes).unwrap();
+    newest.read_exact(&mut [0; REPLY_HEADER_BYTES]).expect("its handshake goes on");
+    let report = world.finish();
+    assert_eq!((report.listener.displaced, report.listener.left), (1, 1));
+}
+
+#[test]
 fn clients_beyond_the_limit_are_turned_away_until_one_leaves() {
     let world = World::new(Setup { clients_max: 3, ..Setup::default() });
     let mut clients: Vec<_> = (0..3).map(|_| world.client(true)).collect();

@@ -29,7 +29,8 @@ pub(super) const REQUEST_BYTES_MAX: u32 = 64 << 10;
 /// What a world is made of.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
-    pub(super) frames: u32,
+    /// Frames of the core, should it be others than the front end knows of.
+    pub(super) frames: Option<u32>,
     pub(super) clients_max: u32,
     pub(super) connection: ConnectionLimits,
     pub(super) faults: Faults,
@@ -43,9 +44,15 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            frames: 64,
+            frames: None,
             clients_max: 8,
-            connection: ConnectionLimits { requests_max: 32, frames_max: 17, stall_timeout_ns: 5_000_000_000 },
+            connection: ConnectionLimits {
+                requests_max: 32,
+                core_requests: Share::halved(64, 8),
+                frames: Share::halved(64, 8),
+                stall_timeout_ns: 5_000_000_000,
+                grace_ns: 4_000_000_000,
+            },
             faults: Faults::default(),
             read_only: false,
             handshakes_max: 8,
@@ -64,6 +71,7 @@ pub(super) struct Report {
     pub(super) flushes: u64,
     pub(super) longest: u32,
     pub(super) frames_peak: usize,
+    pub(super) requests_peak: usize,
     /// The most requests and parts in flight at a time.
     pub(super) in_flight_peak: usize,
     pub(super) memory: Vec<u8>,
@@ -176,7 +184,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
     };
     let limits = Limits { ops_max: config.ops_max() + 8, fds_max: 2 * setup.clients_max + 8 };
     let mut reactor = RingReactor::new(limits).unwrap();
-    let arena = Rc::new(Arena::new(setup.frames, PAGE_BYTES).unwrap());
+    let arena = Rc::new(Arena::new(setup.frames.unwrap_or(setup.connection.frames.all_max), PAGE_BYTES).unwrap());
     let frames = reactor.add_arena(Rc::clone(&arena));
     let wake = reactor.waker().unwrap();
     let (sender, inbox) = inbox(setup.clients_max, wake.clone());
@@ -216,6 +224,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
         flushes: core.flushes,
         longest: core.longest,
         frames_peak: core.frames_peak,
+        requests_peak: core.requests_peak,
         in_flight_peak,
         memory: core.memory,
     }
