@@ -2,7 +2,7 @@
 //!
 //! | holds bytes | is a layer |
 //! |---|---|
-//! | [`file`]: a file or block device, over io_uring | [`paced`]: a rate and a latency |
+//! | [`mod@file`]: a file or block device, over io_uring | [`paced`]: a rate and a latency |
 //! | [`nbd`]: an export of an NBD server | [`faulty`]: errors, delays and hangs by rule |
 //! | [`memory`]: RAM | [`recording`]: counts by kind |
 //! | | [`sectors`]: 512-byte sectors over larger ones |

@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`target`] | addresses, and looking them up |
+//! | `target` | addresses, and looking them up |
 //! | `link` | one connection |
 //! | `held` | copies of unflushed writes |
 //!
