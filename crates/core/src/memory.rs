@@ -77,13 +77,13 @@ impl MemoryTier {
         true
     }
 
-    /// Takes a unit for a frame that a silent device holds, beyond the budget if need be but never more than half of
-    /// what is kept: those frames can be evicted for it.
-    pub(crate) fn reserve_beyond(&mut self) -> bool {
-        if self.transit_units <= -i64::from(self.kept_max / 2) {
+    /// Takes units for frames that a silent device holds, all or none: beyond the budget if need be, but never more than
+    /// half of what is kept. Those frames can be evicted for it.
+    pub(crate) fn reserve_beyond(&mut self, units: u32) -> bool {
+        if self.transit_units - i64::from(units) < -i64::from(self.kept_max / 2) {
             return false;
         }
-        self.transit_units -= 1;
+        self.transit_units -= i64::from(units);
         true
     }
 

@@ -289,7 +289,6 @@ impl Cache {
         if slot {
             let volume = self.requests.get(id.request()).volume;
             self.stats.volumes[volume.index()].hedged += 1;
-            self.requests.part_mut(id).ops_left = 0;
             self.order_backend_reads(now_ns, id, blocks, actions);
         } else {
             self.requests.part_mut(id).ops_left = 1;
@@ -301,22 +300,22 @@ impl Cache {
     /// to bring, or `None` (and nothing changed) if the budget of silent frames is used up.
     fn orphan_fetches(&mut self, id: PartId, frame: FrameId) -> Option<BlockMask> {
         let mut blocks = 0;
-        for _ in 0..self.requests.part(id).ops_left {
+        let orders = self.requests.part(id).ops_left;
+        if !self.memory.reserve_beyond(u32::from(orders)) {
+            return None;
+        }
+        for _ in 0..orders {
             let found = self.ops.iter().find_map(|(op, record)| match record.role {
                 Role::FetchSlot { part, blocks, .. } if part == id => Some((op, blocks, true)),
                 Role::FetchBackend { part, blocks } if part == id => Some((op, blocks, false)),
                 _ => None,
             });
             let (op, of, slot) = found.expect("a part's orders have their records");
-            if !self.memory.reserve_beyond() {
-                // The ones cut loose so far are asked again with the rest; without any nothing has changed.
-                return (blocks != 0).then_some(blocks);
-            }
             self.memory.pin(frame);
             self.ops.set_role(op, Role::Orphan { slot });
-            self.requests.part_mut(id).ops_left -= 1;
             blocks |= of;
         }
+        self.requests.part_mut(id).ops_left = 0;
         Some(blocks)
     }
 }

@@ -153,9 +153,12 @@ impl Cache {
 
     /// Drops blocks of a page from both tiers.
     pub(crate) fn drop_cached(&mut self, key: PageKey, blocks: BlockMask) {
-        if let Some(frame) = self.memory.lookup(key) {
+        if let Some(frame) = self.memory.lookup(key)
+            && self.memory.valid(frame) & blocks != 0
+        {
             self.memory.drop_valid(frame, blocks);
-            if self.memory.valid(frame) == 0 && !self.memory.is_pinned(frame) {
+            // What is dropped may be fetched again; the bytes that are being sent have to stay.
+            if self.memory.is_pinned(frame) || self.memory.valid(frame) == 0 {
                 self.memory.detach(frame);
             }
         }
