@@ -186,6 +186,18 @@ fn a_failure_of_the_core_is_the_requests_alone() {
 }
 
 #[test]
+fn a_split_write_stops_at_its_first_failure() {
+    let world = World::new(failing());
+    let mut client = world.client(true);
+    // It ends before the range that is refused.
+    assert_eq!(client.write((1 << 20) - 65_536, &[1; 1 << 20]), Err(Errno::Io));
+    client.disconnect();
+    let report = world.finish();
+    let end = (2 << 20) - 65_536;
+    assert_eq!(report.memory[end - 4096..end], [0; 4096], "parts were written long after the failure");
+}
+
+#[test]
 fn refused_writes_between_others_do_not_disturb_the_stream() {
     let world = World::new(failing());
     let mut client = world.client(true);

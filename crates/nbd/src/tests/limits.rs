@@ -1,6 +1,7 @@
 //! What one connection may hold, and what happens when it wants more.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use forebay_wire::nbd::constants::CommandFlags;
 use forebay_wire::nbd::request::Command;
@@ -117,6 +118,22 @@ fn writes_that_wait_for_frames_keep_their_payload_staged() {
         }
     }
     drop(clients);
+    world.finish();
+}
+
+#[test]
+fn the_core_hears_of_free_frames_even_when_nothing_else_happens() {
+    // Frames for one read: the other waits in the core until the first one's are told to be free.
+    let world = World::new(Setup { frames: Some(4), ..Setup::default() });
+    let (mut one, mut other) = (world.client(true), world.client(true));
+    let begin = Instant::now();
+    for _ in 0..30 {
+        one.ask(Command::Read, 0, 65_536);
+        other.ask(Command::Read, 0, 65_536);
+        assert!(one.answer().unwrap().1.is_ok() && other.answer().unwrap().1.is_ok());
+    }
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    drop((one, other));
     world.finish();
 }
 
