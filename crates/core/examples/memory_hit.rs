@@ -1,6 +1,7 @@
 //! Reads warm 4 KiB blocks over and over: what a memory hit costs `core`.
 //!
 //! For callgrind: `--toggle-collect='memory_hit::hit*' memory_hit N` counts N hits, from `Read` to its reply.
+#![allow(clippy::print_stdout, reason = "a program")]
 
 use forebay_core::{
     Action, Actions, AdmissionConfig, Cache, CacheConfig, Event, Limits, RequestId, VolumeConfig, VolumeId, WriteMode,

@@ -49,7 +49,7 @@ enum Order {
     WriteBackend { sector: usize, frame: u32, at: usize, sectors: usize },
     Discard { sector: usize, sectors: usize },
     FlushBackend { covers: u64 },
-    Table { sector: u32 },
+    Table,
     Intent,
     FlushDisk { covers: usize },
     Scan { first_sector: u32, sectors: u32 },
@@ -121,12 +121,16 @@ impl World {
             }
             if round < self.setting.crashes {
                 self.crash();
-                self.read_back();
+                // Or it goes on while the table is still being read.
+                if self.rng.below(2) == 0 {
+                    self.read_back();
+                }
             }
         }
         self.settle();
         self.read_back();
         self.settle();
+        self.count_stats();
         assert!(self.cache.is_idle(), "something is left over: {:?}", self.cache.gauges());
     }
 
@@ -149,6 +153,21 @@ impl World {
 
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn count_stats(&mut self) {
+        let (volume, all) = (&self.cache.stats().volumes[0], self.cache.stats());
+        let seen = [
+            ("hedged", volume.hedged),
+            ("recovering", volume.recovering),
+            ("disk hit", volume.disk_hits),
+            ("memory hit", volume.memory_hits),
+            ("sweep", all.sweeps),
+            ("store skipped", all.stores_skipped),
+        ];
+        for (what, n) in seen {
+            *self.counts.entry(what).or_default() += n;
+        }
     }
 
     fn ask(&mut self) {
@@ -307,7 +326,7 @@ impl World {
                 let records = self.cache.table_sector(sector);
                 let records = records.map(|(key, crcs)| (key.map(|k| (k.space, k.page)), crcs.to_vec())).collect();
                 self.disk.write_table(sector, records);
-                (op, Order::Table { sector })
+                (op, Order::Table)
             }
             Action::WriteIntent { op, volume } => {
                 self.intents.insert(op.0, self.cache.intent_words(volume).to_vec());
@@ -422,7 +441,7 @@ impl World {
                     self.disk.intent = words;
                 }
             }
-            Order::Table { .. } | Order::Ok => result = if self.rng.below(20) == 0 { result } else { Ok(()) },
+            Order::Table | Order::Ok => result = if self.rng.below(20) == 0 { result } else { Ok(()) },
             Order::FlushDisk { covers } => {
                 result = if self.rng.below(20) == 0 { result } else { Ok(()) };
                 if result.is_ok() {
@@ -466,6 +485,7 @@ impl World {
 
     /// The process ends, and with it what was in memory; the machine may end too. Then everything starts again.
     fn crash(&mut self) {
+        self.count_stats();
         self.count("crash");
         let orders: Vec<Order> = std::mem::take(&mut self.orders).into_values().map(|(order, _)| order).collect();
         for order in orders {
