@@ -83,6 +83,10 @@ pub struct FrontConfig {
 }
 
 impl FrontConfig {
+    /// Memory of one connection beside its frames, at most: the staging buffer, and 128 replies that wait with 17
+    /// pieces each.
+    pub const CLIENT_BYTES_MAX: u64 = 112 << 10;
+
     /// Operations that the front end may have in flight on its ring: for each client a receive and a wait for room
     /// to send. A departing client's two may still be there when the next arrives.
     #[must_use]

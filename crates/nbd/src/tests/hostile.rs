@@ -169,7 +169,7 @@ fn a_client_that_hoards_what_others_wait_for_has_a_grace_period_only() {
 
 #[test]
 fn a_client_that_stalls_too_long_is_disconnected() {
-    let connection = ConnectionLimits { stall_timeout_ns: 200_000_000, ..Setup::default().connection };
+    let connection = ConnectionLimits { stall_timeout_ns: 600_000_000, ..Setup::default().connection };
     let world = World::new(Setup { connection, ..Setup::default() });
     let not_reading = stall(&world);
     let mut not_writing = world.transmission(true);

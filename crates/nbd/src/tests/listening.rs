@@ -110,7 +110,7 @@ fn an_export_that_is_not_there_is_refused_and_another_may_be_chosen() {
 
 #[test]
 fn a_handshake_has_its_time() {
-    let world = World::new(Setup { handshake_timeout: Duration::from_millis(150), ..Setup::default() });
+    let world = World::new(Setup { handshake_timeout: Duration::from_millis(500), ..Setup::default() });
     let begin = Instant::now();
     let mut silent = world.socket();
     let mut slow = world.socket();
@@ -122,9 +122,9 @@ fn a_handshake_has_its_time() {
     // Meanwhile others are served at once.
     let mut client = world.client(true);
     assert!(client.read(0, 512).is_ok());
-    assert!(begin.elapsed() < Duration::from_millis(140), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_millis(450), "{:?}", begin.elapsed());
     silent.read_to_end(&mut Vec::new()).unwrap();
-    assert!(begin.elapsed() >= Duration::from_millis(150));
+    assert!(begin.elapsed() >= Duration::from_millis(500));
     trickle.join().unwrap();
     drop(client);
     let report = world.finish();
