@@ -1,0 +1,38 @@
+# What people and CI run. Everything is built under target/ (or CARGO_TARGET_DIR).
+.PHONY: help demo test bench soak fmt lint docs deps clean
+
+help:
+	@echo "make demo   see the gain: a slow back end, a cached volume, reads and writes through it"
+	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
+	@echo "make bench  every benchmark in bench/, against its peers (about half an hour)"
+	@echo "make soak   an hour of load; memory and descriptors must not grow"
+	@echo "make fmt | lint | docs | deps | clean"
+
+demo:
+	@scripts/deps demo
+	cargo build --release --locked -p forebay-cli
+	@$${CARGO_TARGET_DIR:-target}/release/forebay demo
+
+test: deps
+	@scripts/test
+
+bench: deps
+	@scripts/bench
+
+soak: deps
+	@bench/volume --only growth --minutes 60
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+docs:
+	scripts/reference
+
+deps:
+	@scripts/deps test
+
+clean:
+	cargo clean
