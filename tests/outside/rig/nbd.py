@@ -99,15 +99,15 @@ class NbdClient:
             flags, kind, cookie, length = struct.unpack(">HHQI", self._take(16))
             payload = self._take(length)
             offset, wanted = self.reads[cookie]
-            buffer = bytearray(wanted) if buffer is None else buffer
             if kind & ERROR_BIT:
                 error = error or struct.unpack(">I", payload[:4])[0]
             elif kind in (OFFSET_DATA, OFFSET_HOLE):
+                buffer = bytearray(wanted) if buffer is None else buffer
                 pieces += _place(buffer, offset, kind, payload)
             if flags & REPLY_DONE:
                 del self.reads[cookie]
                 assert error or pieces == wanted, f"{pieces} of {wanted} bytes were sent"
-                return cookie, error, bytes(buffer)
+                return cookie, error, bytes(buffer or b"")
 
     def call(self, command, offset=0, length=0, data=b"", flags=0):
         """A request and its answer."""

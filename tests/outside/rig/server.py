@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +15,8 @@ from .nbd import NbdClient
 from .process import run
 from .verdict import check, equal, eventually
 
+# Counters are published every 100 ms.
+PUBLISHED_S = 0.25
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -129,7 +132,7 @@ class Forebay:
 
     def recovered(self, seconds=30):
         """Waits until the slot table has been read."""
-        eventually(lambda: not self.stats()["recovery"]["running"], "the slot table has been read", seconds)
+        eventually(lambda: not self.stats(pause_s=0)["recovery"]["running"], "the slot table has been read", seconds)
 
     def uri(self, volume=None):
         return f"nbd+unix:///{quote(volume or self.volumes[0].name)}?socket={quote(str(self.socket))}"
@@ -150,8 +153,9 @@ class Forebay:
         finally:
             connection.close()
 
-    def stats(self, volume=None):
-        """Everything that is counted; of one volume when it is named."""
+    def stats(self, volume=None, pause_s=PUBLISHED_S):
+        """Everything that is counted until now; of one volume when it is named."""
+        time.sleep(pause_s)
         status, body = self.get("/api/v1/stats")
         equal(status, 200, f"status of /api/v1/stats ({body})")
         stats = json.loads(body)

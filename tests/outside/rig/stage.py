@@ -74,9 +74,9 @@ class Rig:
             forebay.start()
         return forebay
 
-    def fuse_disk(self, uri):
+    def fuse_disk(self, *server):
         """The export as a file, by way of nbdfuse; see FuseDisk."""
-        disk = FuseDisk(self, uri)
+        disk = FuseDisk(self, *server)
         self._stack.callback(disk.close)
         disk.open()
         return disk
