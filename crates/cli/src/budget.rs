@@ -25,6 +25,8 @@ pub const PROGRAM_BYTES: u64 = 16 << 20;
 pub const CLIENT_BYTES: u64 = 16 << 10;
 /// A request: its parts, its locks, its operations.
 pub const REQUEST_BYTES: u64 = 1 << 10;
+/// Buffers of an NBD back end's connections, and slack in its copies.
+pub const NBD_BUFFER_BYTES: u64 = 4 << 20;
 /// Buffers of the scan and of the sweep of the slot table.
 pub const TABLE_BUFFER_BYTES: u64 = 2 << 20;
 /// The longest request of two clients must find frames at one time, or neither could go on.
@@ -45,6 +47,26 @@ pub struct Demand {
     pub requests_max: u64,
     /// The cache disk's size, if there is one.
     pub disk_bytes: Option<u64>,
+    /// NBD back ends.
+    pub nbd_volumes: u64,
+}
+
+/// Bytes of unflushed writes that an NBD back end may hold copies of, when so many share the memory: a sixteenth of it.
+#[must_use]
+pub fn held_bytes(memory_bytes: u64, nbd_volumes: u64) -> u64 {
+    (memory_bytes / 16 / nbd_volumes.max(1)).clamp(2 << 20, 32 << 20)
+}
+
+/// How many writes that may be: of 8 KiB each.
+#[must_use]
+pub fn held_count(held_bytes: u64) -> u32 {
+    (held_bytes / 8192) as u32
+}
+
+/// What an NBD back end takes: the copies, each rounded up to a block, and what its connections receive into.
+fn nbd_bytes(memory_bytes: u64, nbd_volumes: u64) -> u64 {
+    let held = held_bytes(memory_bytes, nbd_volumes);
+    nbd_volumes * (held + u64::from(held_count(held)) * BLOCK_BYTES + NBD_BUFFER_BYTES)
 }
 
 /// The memory does not do for this demand.
@@ -88,7 +110,9 @@ impl Budget {
         let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes).ok());
         let slots = disk.as_ref().map_or(0, |disk| disk.slots);
         let table_bytes = if disk.is_some() { TABLE_BUFFER_BYTES } else { 0 };
-        let buffer_bytes = demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes;
+        let nbd_bytes = nbd_bytes(demand.memory_bytes, demand.nbd_volumes);
+        let buffer_bytes =
+            demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes + nbd_bytes;
         let checksum_bytes = slots * (demand.page_bytes / BLOCK_BYTES) * CHECKSUM_BYTES_PER_BLOCK;
         let fixed_bytes = PROGRAM_BYTES + buffer_bytes + checksum_bytes + slots * INDEX_BYTES_PER_PAGE;
         let frame_bytes = demand.page_bytes + INDEX_BYTES_PER_PAGE;
@@ -170,7 +194,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn demand(memory_bytes: u64, page_bytes: u64, disk_bytes: Option<u64>) -> Demand {
-        Demand { memory_bytes, page_bytes, clients_max: 64, requests_max: 1024, disk_bytes }
+        Demand { memory_bytes, page_bytes, clients_max: 64, requests_max: 1024, disk_bytes, nbd_volumes: 0 }
     }
 
     #[test]

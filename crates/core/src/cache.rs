@@ -64,6 +64,10 @@ pub(crate) struct Volume {
     pub(crate) intent: IntentMap,
     pub(crate) streams: StreamTable,
     pub(crate) flushes: Flushes,
+    /// A flush of the sweep's is at the back end.
+    pub(crate) sweep_flush: bool,
+    /// Ranges under way that the back end may have lost.
+    pub(crate) doubts: u32,
     /// Writes that the back end answered so far, and how many of these are known to be durable there.
     pub(crate) write_seq: u64,
     pub(crate) flushed_seq: u64,
@@ -119,6 +123,8 @@ impl Cache {
                 intent: IntentMap::new(volume.bytes, volume.region_bytes, &volume.in_flight_regions),
                 streams: StreamTable::new(),
                 flushes: Flushes::default(),
+                sweep_flush: false,
+                doubts: 0,
                 write_seq: 0,
                 flushed_seq: 0,
             })
@@ -172,6 +178,9 @@ impl Cache {
             }
             Event::Done { op, result, crcs } => self.done(now_ns, op, result, crcs, actions),
             Event::TableScanned { op, first_slot, records, crcs } => self.scanned(op, first_slot, records, crcs),
+            Event::Drain { tag } if self.drain.asked.is_some() => {
+                actions.push(Action::Reply { tag, result: Err(ReplyError::ShuttingDown) });
+            }
             Event::Drain { tag } => self.drain.asked = Some(tag),
             Event::Tick => self.tick(now_ns, actions),
             Event::Continue => {}
@@ -253,27 +262,38 @@ impl Cache {
         request.length = length;
         request.start_ns = now_ns;
         request.error = None;
+        request.answered = false;
         let run = self.volumes[volume.index()].streams.observe(offset, length).run_bytes;
         let v = &self.volumes[volume.index()];
         self.requests.cut(id, v.space, v.bytes, self.config.page_bytes, run);
         // Most requests find nobody before them; the queue would only cost them.
         let count = self.requests.get(id).parts_count;
-        if self.queue.is_empty() && self.ready.is_empty() && self.memory.reserve(u32::from(count)) {
+        let is_next = self.ready.is_empty() && (self.queue.is_empty() && self.memory.reserve(u32::from(count)));
+        if is_next || (self.is_memory_hit(id) && self.memory.reserve_for_hit()) {
             self.begin(now_ns, id, actions);
         } else {
             self.queue.push_back(id);
         }
     }
 
+    /// Whether the request is a read of one page that memory can answer.
+    fn is_memory_hit(&self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let part = self.requests.part(PartId::new(id, 0));
+        request.kind == Kind::Read
+            && request.parts_count == 1
+            && self.memory.lookup(part.key).is_some_and(|frame| part.blocks() & !self.memory.valid(frame) == 0)
+    }
+
     /// Whether a range may be asked for at all.
     pub(crate) fn check_range(&self, volume: VolumeId, offset: u64, length: u64) -> Result<(), ReplyError> {
         let volume = self.volume(volume);
-        let inside = offset.checked_add(length).is_some_and(|end| end <= volume.bytes);
+        let end = offset.checked_add(length).filter(|end| *end <= volume.bytes);
         // The last sector of a volume whose size is not a multiple of 512 is shorter.
-        let ends_well = length.is_multiple_of(512) || offset + length == volume.bytes;
+        let ends_well = length.is_multiple_of(512) || end == Some(volume.bytes);
         if self.drain.asked.is_some() {
             Err(ReplyError::ShuttingDown)
-        } else if length == 0 || !inside || !offset.is_multiple_of(512) || !ends_well {
+        } else if length == 0 || end.is_none() || !offset.is_multiple_of(512) || !ends_well {
             Err(ReplyError::Invalid)
         } else {
             Ok(())
@@ -342,8 +362,9 @@ impl Cache {
         while let Some(part) = self.activities.grant(activity, &mut reads) {
             self.ready.push_back(Ready::Granted(part));
         }
+        let key = self.activities.get(activity).key;
         self.activities.leave(activity);
-        self.ranges.recheck();
+        self.ranges.left(key.page);
     }
 
     /// A part ended. Its frame stays pinned only if it is to be sent.
@@ -375,29 +396,65 @@ impl Cache {
     }
 
     fn finish_request(&mut self, now_ns: u64, id: RequestId, actions: &mut Actions) {
-        let request = self.requests.get_mut(id);
-        let (tag, error, is_read) = (request.tag, request.error, request.kind == Kind::Read);
-        let latency_ns = now_ns.saturating_sub(request.start_ns);
-        let length = u64::from(request.length);
-        let stats = &mut self.stats.volumes[request.volume.index()];
-        if is_read {
-            stats.reads += 1;
-            stats.read_errors += u64::from(error.is_some());
-            stats.read_bytes += length;
-            stats.read_latency.record(latency_ns);
-        } else {
-            stats.writes += 1;
-            stats.write_errors += u64::from(error.is_some());
-            stats.write_bytes += length;
-            stats.write_latency.record(latency_ns);
+        if self.requests.get(id).answered {
+            return self.release_request(id);
         }
+        let request = self.requests.get(id);
+        let (tag, error, is_read) = (request.tag, request.error, request.kind == Kind::Read);
+        self.count_answer(now_ns, id, error.is_some());
         if is_read && error.is_none() {
-            request.stage = Stage::Sending;
+            self.requests.get_mut(id).stage = Stage::Sending;
             actions.push(Action::ReplyRead { tag, request: id });
             return;
         }
         actions.push(Action::Reply { tag, result: error.map_or(Ok(()), Err) });
         self.release_request(id);
+    }
+
+    /// Answers a request before its orders have ended: nobody waits longer for a back end than the deadline. A write may
+    /// still happen; its blocks stay locked until it is known.
+    pub(crate) fn abandon(&mut self, now_ns: u64, id: RequestId, actions: &mut Actions) {
+        let request = self.requests.get_mut(id);
+        if request.answered {
+            return;
+        }
+        request.answered = true;
+        actions.push(Action::Reply { tag: request.tag, result: Err(ReplyError::Io) });
+        self.count_answer(now_ns, id, true);
+    }
+
+    /// Fails the requests that have waited for frames until their deadline.
+    pub(crate) fn fail_queued(&mut self, now_ns: u64, actions: &mut Actions) {
+        while let Some(&id) = self.queue.front() {
+            let request = self.requests.get(id);
+            let waited_ns = now_ns.saturating_sub(request.start_ns);
+            if waited_ns < self.config.limits.backend_timeout_ns || !actions.has_room_for_part() {
+                return;
+            }
+            self.queue.pop_front();
+            actions.push(Action::Reply { tag: request.tag, result: Err(ReplyError::Io) });
+            self.count_answer(now_ns, id, true);
+            self.requests.release(id);
+        }
+    }
+
+    fn count_answer(&mut self, now_ns: u64, id: RequestId, failed: bool) {
+        let request = self.requests.get(id);
+        let is_read = request.kind == Kind::Read;
+        let latency_ns = now_ns.saturating_sub(request.start_ns);
+        let length = u64::from(request.length);
+        let stats = &mut self.stats.volumes[request.volume.index()];
+        if is_read {
+            stats.reads += 1;
+            stats.read_errors += u64::from(failed);
+            stats.read_bytes += length;
+            stats.read_latency.record(latency_ns);
+        } else {
+            stats.writes += 1;
+            stats.write_errors += u64::from(failed);
+            stats.write_bytes += length;
+            stats.write_latency.record(latency_ns);
+        }
     }
 
     fn release_request(&mut self, id: RequestId) {
@@ -444,7 +501,7 @@ impl Cache {
             Role::FetchBackend { part, blocks } => self.fetched_backend(now_ns, part, blocks, result, actions),
             Role::Orphan { .. } => {
                 self.memory.unpin(op.frame.expect("an orphan has its frame"));
-                self.memory.unreserve(1);
+                self.memory.release_orphan();
             }
             Role::Write { part } => self.written(now_ns, part, result, actions),
             Role::Store { activity, slot, first, blocks } => {
@@ -455,7 +512,7 @@ impl Cache {
             Role::Range { range } => self.range_done(now_ns, range, result, actions),
             Role::SweepTable => self.sweep_table_written(now_ns, result, actions),
             Role::SweepDisk => self.sweep_disk_flushed(now_ns, result, actions),
-            Role::SweepBackend { volume, covers } => self.sweep_backend_flushed(volume, covers, result),
+            Role::SweepBackend { volume, covers } => self.sweep_backend_flushed(volume, covers, result, actions),
             Role::Intent { volume } => self.intent_written(volume, result),
             Role::Clean => self.marked_clean(actions),
             Role::Generation => self.generation_raised(result, actions),
@@ -466,6 +523,8 @@ impl Cache {
     /// The control period: what depends on time.
     fn tick(&mut self, now_ns: u64, actions: &mut Actions) {
         self.watch(now_ns, actions);
+        self.fail_late_flushes(now_ns, actions);
+        self.fail_late_ranges(now_ns, actions);
         self.begin_sweep(now_ns, actions);
         self.retry_generation(now_ns, actions);
     }

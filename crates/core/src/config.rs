@@ -156,7 +156,18 @@ impl CacheConfig {
         if self.transit_frames < needed || self.frames < self.transit_frames {
             return Err(ConfigError::Frames { needed: needed.max(self.transit_frames) });
         }
+        if self.limits.sweep_writes_max > 64 || self.volumes.len() > 128 {
+            return Err(ConfigError::TooMany("orders at a time"));
+        }
         for (volume, config) in self.volumes.iter().enumerate() {
+            let shared = self.volumes[..volume].iter().any(|other| other.space == config.space);
+            if config.space == 0
+                || shared
+                || config.region_bytes == 0
+                || !config.region_bytes.is_multiple_of(u64::from(page))
+            {
+                return Err(ConfigError::Volume { volume });
+            }
             if config.bytes == 0 || config.bytes.div_ceil(u64::from(page)) > u64::from(u32::MAX) {
                 return Err(ConfigError::VolumeBytes { volume, bytes: config.bytes });
             }

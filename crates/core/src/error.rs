@@ -27,6 +27,8 @@ pub enum ConfigError {
     PageBytes(u32),
     /// A volume has more pages than can be named, or none.
     VolumeBytes { volume: usize, bytes: u64 },
+    /// Its space is 0 or another volume's, or its regions are not whole pages.
+    Volume { volume: usize },
     /// Too few frames: at least this many are needed.
     Frames { needed: u32 },
     /// Too many volumes, slots or requests for the tables.
@@ -43,6 +45,12 @@ impl fmt::Display for ConfigError {
             }
             Self::VolumeBytes { volume, bytes } => {
                 write!(f, "volume {volume} of {bytes} bytes has no page or more than 2^32: use a larger page")
+            }
+            Self::Volume { volume } => {
+                write!(
+                    f,
+                    "volume {volume} has no space of its own, or its regions are not whole pages: report this as a bug"
+                )
             }
             Self::Frames { needed } => write!(f, "too little memory: at least {needed} page frames are needed"),
             Self::TooMany(what) => write!(f, "too many {what}: split them over several caches"),

@@ -6,7 +6,7 @@ use crate::page::{OpId, RequestId, VolumeId};
 #[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A client asks for bytes. At most [`crate::Limits::request_bytes_max`], 512-byte aligned, inside the volume.
+    /// A client asks for bytes. At most [`crate::CacheConfig::request_bytes_max`], 512-byte aligned, inside the volume.
     Read { volume: VolumeId, tag: u64, offset: u64, length: u32 },
     /// A client announces a write, same limits. Answered by [`crate::Action::Receive`] once frames are free, then the
     /// front end fills them and says [`Event::Received`]. `fua`: durable before the reply.
@@ -34,7 +34,8 @@ pub enum Event<'a> {
     /// The back end may have lost acknowledged writes in this range: its clean pages are dropped.
     InDoubt { volume: VolumeId, offset: u64, length: u64 },
     /// Bring the cache disk up to date now and mark it clean: no write comes after this (`SIGTERM`). Answered by a
-    /// [`crate::Action::Reply`] when everything is durable.
+    /// [`crate::Action::Reply`] when everything is durable; with an error if a back end does not flush, and then without
+    /// the clean mark.
     Drain { tag: u64 },
     /// The control period (100 ms) went by.
     Tick,

@@ -12,13 +12,15 @@ use crate::page::VolumeId;
 use alloc::vec::Vec;
 
 /// Flushes that may wait; each costs an order in the step that answers it.
-const WAITING_MAX: usize = 512;
+const WAITING_MAX: usize = 1024;
 
 /// A volume's flushes, as (tag, start).
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     under_way: Vec<(u64, u64)>,
     waiting: Vec<(u64, u64)>,
+    /// A flush is at the back end; those it was for may have been answered already, because it took too long.
+    at_backend: bool,
     /// A flush of the cache's own failed: the back end may have dropped what it had answered, and says so only once.
     /// The next flush that a client waits for has to fail for it.
     owes_failure: bool,
@@ -46,7 +48,7 @@ impl Cache {
             return actions.push(Action::Reply { tag, result: Err(error) });
         }
         flushes.waiting.push((tag, now_ns));
-        if flushes.under_way.is_empty() {
+        if !flushes.at_backend {
             self.flush_next(now_ns, volume, actions);
         }
     }
@@ -57,6 +59,7 @@ impl Cache {
             return;
         }
         core::mem::swap(&mut v.flushes.under_way, &mut v.flushes.waiting);
+        v.flushes.at_backend = true;
         let op = self.ops.start(now_ns, Role::Flush { volume, covers: v.write_seq }, None);
         actions.push(Action::FlushBackend { op, volume });
     }
@@ -70,9 +73,11 @@ impl Cache {
         actions: &mut Actions,
     ) {
         let v = &mut self.volumes[volume.index()];
+        v.flushes.at_backend = false;
         let owed = core::mem::take(&mut v.flushes.owes_failure);
         let result = if owed { Err(IoError::Lost) } else { result };
         let stats = &mut self.stats.volumes[volume.index()];
+        let lost = matches!(result, Err(IoError::Failed | IoError::Lost)) && !owed;
         if result.is_ok() {
             v.flushed_seq = v.flushed_seq.max(covers);
         }
@@ -82,7 +87,29 @@ impl Cache {
             stats.flush_latency.record(now_ns - start_ns);
             actions.push(Action::Reply { tag, result: result.map_err(|_| ReplyError::Io) });
         }
+        if lost {
+            self.doubt_unflushed(volume, actions);
+        }
         self.flush_next(now_ns, volume, actions);
+    }
+
+    /// Fails the flushes that a back end has left unanswered until their deadline.
+    pub(crate) fn fail_late_flushes(&mut self, now_ns: u64, actions: &mut Actions) {
+        let timeout_ns = self.config.limits.backend_timeout_ns;
+        for (volume, stats) in self.volumes.iter_mut().zip(&mut self.stats.volumes) {
+            let Flushes { under_way, waiting, .. } = &mut volume.flushes;
+            for list in [under_way, waiting] {
+                list.retain(|(tag, start_ns)| {
+                    let late = now_ns.saturating_sub(*start_ns) >= timeout_ns && actions.has_room_for_part();
+                    if late {
+                        stats.flushes += 1;
+                        stats.flush_errors += 1;
+                        actions.push(Action::Reply { tag: *tag, result: Err(ReplyError::Io) });
+                    }
+                    !late
+                });
+            }
+        }
     }
 
     /// No flush is under way or waiting in any volume.

@@ -153,6 +153,27 @@ impl IntentMap {
         }
     }
 
+    /// The back end may have lost writes in these regions: they count as written, and the sweep in progress clears nothing.
+    pub(crate) fn doubt(&mut self, regions: core::ops::RangeInclusive<u32>) {
+        self.captured.fill(0);
+        for region in regions {
+            if !get(&self.wanted, region) {
+                set(&mut self.wanted, region, true);
+                self.set += 1;
+            }
+        }
+    }
+
+    /// The first region from `from` on whose bit is set.
+    pub(crate) fn next_set(&self, from: u32) -> Option<u32> {
+        (from..self.in_flight.len() as u32).find(|region| get(&self.wanted, *region))
+    }
+
+    /// Bytes of a region.
+    pub(crate) fn region_bytes(&self) -> u64 {
+        self.region_bytes
+    }
+
     /// Whether the sweep in progress has something to clear.
     pub(crate) fn has_captured(&self) -> bool {
         self.captured.iter().zip(&self.since_capture).any(|(c, s)| c & !s != 0)

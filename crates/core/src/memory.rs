@@ -36,8 +36,11 @@ pub(crate) struct MemoryTier {
     links: Links,
     policy: Policy,
     free: Vec<u32>,
-    /// Unreserved transit units; negative while orphans hold frames beyond the budget.
-    transit_units: i64,
+    /// Transit units in all, and unreserved.
+    transit_max: u32,
+    transit_units: u32,
+    /// Frames that silent devices hold.
+    orphans: u32,
     kept: u32,
     kept_max: u32,
 }
@@ -52,7 +55,9 @@ impl MemoryTier {
             links: Links::new(frames),
             policy: Policy::new(policy, u64::from(kept_max), frames, seed),
             free: (0..frames).rev().collect(),
-            transit_units: i64::from(transit_frames),
+            transit_max: transit_frames,
+            transit_units: transit_frames,
+            orphans: 0,
             kept: 0,
             kept_max,
         }
@@ -68,27 +73,51 @@ impl MemoryTier {
         self.kept_max
     }
 
-    /// Takes transit units, or none.
+    /// Takes transit units, or none. Those who need fresh frames leave a quarter to [`Self::reserve_for_hit`].
     pub(crate) fn reserve(&mut self, units: u32) -> bool {
-        if self.transit_units < i64::from(units) {
-            return false;
-        }
-        self.transit_units -= i64::from(units);
-        true
+        self.take_units(units, self.transit_max / 4)
     }
 
-    /// Takes units for frames that a silent device holds, all or none: beyond the budget if need be, but never more than
-    /// half of what is kept. Those frames can be evicted for it.
-    pub(crate) fn reserve_beyond(&mut self, units: u32) -> bool {
-        if self.transit_units - i64::from(units) < -i64::from(self.kept_max / 2) {
+    /// Takes a unit for a page that is in memory: hits go on while everybody else waits for a back end.
+    pub(crate) fn reserve_for_hit(&mut self) -> bool {
+        self.take_units(1, 0)
+    }
+
+    /// Takes a unit for a store. Stores are the first to do without: a slow cache disk may hold half of the units.
+    pub(crate) fn reserve_for_store(&mut self) -> bool {
+        self.take_units(1, self.transit_max / 2)
+    }
+
+    fn take_units(&mut self, units: u32, leave: u32) -> bool {
+        if self.transit_units < units + leave {
             return false;
         }
-        self.transit_units -= i64::from(units);
+        self.transit_units -= units;
         true
     }
 
     pub(crate) fn unreserve(&mut self, units: u32) {
-        self.transit_units += i64::from(units);
+        self.transit_units += units;
+        assert!(self.transit_units <= self.transit_max, "more transit units came back than went out");
+    }
+
+    /// Sets frames aside that a silent disk may still write, all or none. They are taken from those that keep pages, at
+    /// most half of them.
+    pub(crate) fn reserve_orphans(&mut self, frames: u32) -> bool {
+        if self.orphans + frames > self.kept_max / 2 {
+            return false;
+        }
+        self.orphans += frames;
+        while self.kept > self.kept_max - self.orphans {
+            // None can be evicted while all are pinned; allocation is safe, since pinned ones count against transit.
+            let Some(victim) = self.victim() else { break };
+            self.evict(victim);
+        }
+        true
+    }
+
+    pub(crate) fn release_orphan(&mut self) {
+        self.orphans -= 1;
     }
 
     pub(crate) fn lookup(&self, key: PageKey) -> Option<FrameId> {
@@ -201,10 +230,10 @@ impl MemoryTier {
 
     /// Hands an attached frame to the eviction policy, making room if need be.
     pub(crate) fn keep(&mut self, frame: FrameId) {
-        if self.kept_max == 0 || self.frames[frame.index()].state != (State::Attached { kept: false }) {
+        if self.kept_max <= self.orphans || self.frames[frame.index()].state != (State::Attached { kept: false }) {
             return;
         }
-        if self.kept == self.kept_max {
+        if self.kept + self.orphans >= self.kept_max {
             let Some(victim) = self.victim() else { return };
             self.evict(victim);
         }

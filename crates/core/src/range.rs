@@ -23,10 +23,19 @@ const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Trim { fua: bool },
-    Zero { fua: bool, no_hole: bool },
+    Trim {
+        fua: bool,
+    },
+    Zero {
+        fua: bool,
+        no_hole: bool,
+    },
     Evict,
-    InDoubt,
+    /// Written by somebody else, or lost: what is cached is dropped. `only_set`: where the intent map says that something
+    /// may not be flushed.
+    InDoubt {
+        only_set: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +62,8 @@ struct Range {
     /// Pages of the chunk, first and last.
     pages: (u32, u32),
     stage: Stage,
+    /// When the chunk was ordered from the back end.
+    start_ns: u64,
 }
 
 impl Range {
@@ -92,6 +103,14 @@ impl Ranges {
         self.check = true;
     }
 
+    /// Something ended in the page.
+    pub(crate) fn left(&mut self, page: u32) {
+        if self.live > 0 && !self.check {
+            let waits = |range: &Range| range.stage == Stage::Waits && (range.pages.0..=range.pages.1).contains(&page);
+            self.check = self.list.iter().flatten().any(waits);
+        }
+    }
+
     fn get_mut(&mut self, id: usize) -> &mut Range {
         self.list[id].as_mut().expect("the range is under way")
     }
@@ -117,15 +136,16 @@ impl Cache {
                 (volume, Kind::Zero { fua, no_hole }, Some(tag), offset, length)
             }
             Event::Evict { volume, tag, offset, length } => (volume, Kind::Evict, Some(tag), offset, length),
-            Event::InDoubt { volume, offset, length } => (volume, Kind::InDoubt, None, offset, length),
+            Event::InDoubt { volume, offset, length } => {
+                (volume, Kind::InDoubt { only_set: false }, None, offset, length)
+            }
             _ => return,
         };
-        if kind == Kind::InDoubt {
-            actions.push(Action::Notice(Notice::BackendLost { volume }));
+        if matches!(kind, Kind::InDoubt { .. }) {
+            return self.doubt(volume, offset, length, kind, actions);
         }
         let modifies = matches!(kind, Kind::Trim { .. } | Kind::Zero { .. });
         let refusal = match self.check_range(volume, offset, length) {
-            Err(_) if kind == Kind::InDoubt => None,
             Err(error) => Some(error),
             Ok(()) if modifies && !self.volume(volume).row.writes_allowed => Some(ReplyError::ReadOnly),
             Ok(()) if self.ranges.live >= self.config.limits.requests_max => Some(ReplyError::Busy),
@@ -137,10 +157,38 @@ impl Cache {
             }
             return;
         }
-        let end = (offset + length).min(self.volume(volume).bytes);
+        self.add_range(volume, kind, tag, offset, offset + length);
+    }
+
+    /// The back end may have lost what was not flushed: everything written since leaves the cache.
+    pub(crate) fn doubt_unflushed(&mut self, volume: VolumeId, actions: &mut Actions) {
+        let bytes = self.volume(volume).bytes;
+        self.doubt(volume, 0, bytes, Kind::InDoubt { only_set: true }, actions);
+    }
+
+    /// From now on the regions count as written, whatever has to be waited for until they are dropped.
+    fn doubt(&mut self, volume: VolumeId, offset: u64, length: u64, kind: Kind, actions: &mut Actions) {
+        let v = &mut self.volumes[volume.index()];
+        let end = offset.saturating_add(length).min(v.bytes);
+        if end <= offset {
+            return;
+        }
+        let only_set = kind == Kind::InDoubt { only_set: true };
+        // Lost regions are set already; an empty range of them only stops the sweep in progress.
+        let regions =
+            if only_set { core::ops::RangeInclusive::new(1, 0) } else { v.intent.regions(offset, end - offset) };
+        v.intent.doubt(regions);
+        v.doubts += 1;
+        self.intent_asked = true;
+        actions.push(Action::Notice(Notice::BackendLost { volume }));
+        self.add_range(volume, kind, None, offset, end);
+    }
+
+    fn add_range(&mut self, volume: VolumeId, kind: Kind, tag: Option<u64>, offset: u64, end: u64) {
         let seq = self.ranges.next_seq;
         self.ranges.next_seq += 1;
-        let blank = Range { seq, volume, kind, tag, offset, length: 0, end, pages: (0, 0), stage: Stage::Waits };
+        let blank =
+            Range { seq, volume, kind, tag, offset, length: 0, end, pages: (0, 0), stage: Stage::Waits, start_ns: 0 };
         let range = self.next_chunk(blank);
         match self.ranges.list.iter().position(Option::is_none) {
             Some(free) => self.ranges.list[free] = Some(range),
@@ -153,6 +201,9 @@ impl Cache {
     /// The range at the chunk that begins at its offset.
     fn next_chunk(&self, mut range: Range) -> Range {
         let page = u64::from(self.config.page_bytes);
+        if range.kind == (Kind::InDoubt { only_set: true }) {
+            range.offset = self.next_doubtful(&range);
+        }
         let bytes_max =
             CHUNK_BYTES_MAX.min(CHUNK_PAGES_MAX * page).min(self.volume(range.volume).range_bytes_max.max(page));
         // A chunk ends at a page boundary, so that the next one begins there.
@@ -195,25 +246,26 @@ impl Cache {
         let Range { volume, offset, length, .. } = range;
         let v = volume.index();
         let regions = self.volumes[v].intent.regions(offset, length);
-        if range.stage == Stage::Waits && range.kind != Kind::Evict {
+        if range.stage == Stage::Waits && self.is_counted(&range) {
             for region in regions.clone() {
                 self.volumes[v].intent.begin(region);
             }
             self.intent_asked = true;
         }
-        if matches!(range.kind, Kind::Evict | Kind::InDoubt) {
+        if matches!(range.kind, Kind::Evict | Kind::InDoubt { .. }) {
             return self.end_chunk(id, Ok(()), actions);
         }
         if !regions.clone().all(|region| self.may_write(v, region)) {
             self.ranges.get_mut(id).stage = Stage::WaitsForIntent;
             return;
         }
-        self.ranges.get_mut(id).stage = Stage::Working;
+        let at = self.ranges.get_mut(id);
+        (at.stage, at.start_ns) = (Stage::Working, now_ns);
         let op = self.ops.start(now_ns, Role::Range { range: id as u32 }, None);
         actions.push(match range.kind {
             Kind::Zero { fua, no_hole } => Action::ZeroBackend { op, volume, offset, length, fua, no_hole },
             Kind::Trim { fua } => Action::TrimBackend { op, volume, offset, length, fua },
-            Kind::Evict | Kind::InDoubt => unreachable!("these need no back end"),
+            Kind::Evict | Kind::InDoubt { .. } => unreachable!("these need no back end"),
         });
     }
 
@@ -234,19 +286,23 @@ impl Cache {
     fn end_chunk(&mut self, id: usize, result: Result<(), ReplyError>, actions: &mut Actions) {
         let range = *self.ranges.get_mut(id);
         self.drop_chunk(&range);
-        if range.kind != Kind::Evict {
+        if self.is_counted(&range) {
             let v = &mut self.volumes[range.volume.index()];
             for region in v.intent.regions(range.offset, range.length) {
                 v.intent.end(region);
             }
         }
         let offset = range.offset + range.length;
-        if result.is_ok() && offset < range.end {
+        let abandoned = self.is_counted(&range) && range.tag.is_none();
+        if result.is_ok() && offset < range.end && !abandoned {
             let next = self.next_chunk(Range { offset, ..range });
             *self.ranges.get_mut(id) = next;
         } else {
             self.ranges.list[id] = None;
             self.ranges.live -= 1;
+            if matches!(range.kind, Kind::InDoubt { .. }) {
+                self.volumes[range.volume.index()].doubts -= 1;
+            }
             if let Some(tag) = range.tag {
                 let stats = &mut self.stats.volumes[range.volume.index()];
                 stats.trims += u64::from(range.kind != Kind::Evict);
@@ -258,6 +314,44 @@ impl Cache {
         self.ranges.check = true;
         // A chunk that needed no answer is followed by the next one without an event.
         self.starved = true;
+    }
+
+    /// Whether the range counts in its regions as a write does. One in doubt does not: its regions are held by `doubts`.
+    fn is_counted(&self, range: &Range) -> bool {
+        matches!(range.kind, Kind::Trim { .. } | Kind::Zero { .. })
+    }
+
+    /// Where the next region begins that may hold something lost; the range's last byte if there is none.
+    fn next_doubtful(&self, range: &Range) -> u64 {
+        let intent = &self.volume(range.volume).intent;
+        let from = (range.offset / intent.region_bytes()) as u32;
+        let start = intent.next_set(from).map(|region| u64::from(region) * intent.region_bytes());
+        start.unwrap_or(range.end - 1).clamp(range.offset, range.end - 1)
+    }
+
+    /// Fails the trims that a back end has left unanswered until their deadline. Their pages stay locked until it answers.
+    pub(crate) fn fail_late_ranges(&mut self, now_ns: u64, actions: &mut Actions) {
+        let timeout_ns = self.config.limits.backend_timeout_ns;
+        for range in self.ranges.list.iter_mut().flatten() {
+            let late = now_ns.saturating_sub(range.start_ns) >= timeout_ns && range.stage == Stage::Working;
+            if late
+                && actions.has_room_for_part()
+                && let Some(tag) = range.tag.take()
+            {
+                self.stats.volumes[range.volume.index()].write_errors += 1;
+                actions.push(Action::Reply { tag, result: Err(ReplyError::Io) });
+            }
+        }
+    }
+
+    /// Fails the ranges that wait for the generation.
+    pub(crate) fn fail_ranges_without_intent(&mut self, actions: &mut Actions) {
+        for id in 0..self.ranges.list.len() {
+            let waits = self.ranges.list[id].is_some_and(|range| range.stage == Stage::WaitsForIntent);
+            if waits && actions.has_room_for_part() {
+                self.end_chunk(id, Err(ReplyError::Io), actions);
+            }
+        }
     }
 
     fn drop_chunk(&mut self, range: &Range) {

@@ -15,13 +15,15 @@
 //! Why blocks: fetching whole pages would read 16 times the bytes asked for under random 4 KiB reads.
 
 use crate::action::{Action, Actions, Notice, Piece};
-use crate::cache::Cache;
+use crate::cache::{Cache, DiskState};
 use crate::error::ReplyError;
 use crate::event::IoError;
 use crate::op::Role;
-use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, SlotId, blocks_between, runs};
+use crate::page::{BLOCK_BYTES, BlockMask, FrameId, SlotId, blocks_between, runs};
 use crate::request::{Part, PartId, Path};
 
+/// Late orders that are looked after in one control period.
+const LATE_MAX: usize = 256;
 /// A stream this long is fetched page by page.
 const STREAM_BYTES: u64 = 128 << 10;
 
@@ -123,15 +125,10 @@ impl Cache {
         actions.push(Action::ReadBackend { op, volume, offset, piece: Piece { frame, at, length } });
     }
 
-    /// Pass-through: just the bytes asked for, in a frame that no page knows.
+    /// Pass-through: just the bytes asked for, in a frame that no page knows. Nothing is kept, so nothing is locked.
     fn read_past(&mut self, now_ns: u64, id: PartId, part: &Part, actions: &mut Actions) {
         let frame = self.memory.allocate();
         self.requests.set_frame(id, frame);
-        let activity = part.activity.unwrap_or_else(|| self.activities.join(part.key));
-        self.activities.get_mut(activity).fetching |= part.blocks();
-        let record = self.requests.part_mut(id);
-        record.activity = Some(activity);
-        record.fetch = part.blocks();
         let role = Role::FetchBackend { part: id, blocks: part.blocks() };
         self.order_backend_read(now_ns, id, part.at, part.length, role, actions);
         self.count_path(id, Path::Backend);
@@ -171,6 +168,8 @@ impl Cache {
         if bad != 0 {
             let key = self.requests.part(id).key;
             if result.is_ok() {
+                // A disk that lies is as bad as one that fails.
+                self.disk_failed(now_ns, actions);
                 self.stats.bad_blocks += u64::from(bad.count_ones());
                 actions.push(Action::Notice(Notice::BadBlock { slot, key }));
             }
@@ -211,8 +210,9 @@ impl Cache {
         }
         let part = *part;
         let frame = self.frame_of(id);
-        let activity = part.activity.expect("a fetch has its activity");
-        self.activities.get_mut(activity).fetching &= !part.fetch;
+        if let Some(activity) = part.activity {
+            self.activities.get_mut(activity).fetching &= !part.fetch;
+        }
         let arrived = part.fetch & !part.failed;
         if arrived != 0 && self.memory.key(frame) == Some(part.key) {
             self.memory.add_valid(frame, arrived);
@@ -228,57 +228,76 @@ impl Cache {
         self.finish_part(now_ns, id, result, actions);
     }
 
-    /// Looks for orders that are unanswered for too long: slow slot reads go to the back end too, slow back-end reads
-    /// fail, a cache disk that hangs is given up.
+    /// Looks for orders that are unanswered for too long: slow slot reads go to the back end too, a cache disk that hangs
+    /// is given up, requests whose back end does not answer fail.
     pub(crate) fn watch(&mut self, now_ns: u64, actions: &mut Actions) {
         let limits = self.config.limits;
-        let slow_slot_ns = limits.hedge_floor_ns.max(10 * self.stats.slot_read_latency.quantile_ns(990));
-        let mut late = [None; 32];
-        let mut count = 0;
         let mut hung = false;
+        let mut late = [None; LATE_MAX];
+        let mut places = late.iter_mut();
+        let slow_slot_ns = self.slow_slot_ns();
         for (id, op) in self.ops.iter() {
             let waited_ns = now_ns.saturating_sub(op.start_ns);
             hung |= op.role.on_disk() && waited_ns >= limits.disk_timeout_ns;
             let is_late = match op.role {
                 Role::FetchSlot { .. } => waited_ns >= slow_slot_ns,
-                Role::FetchBackend { .. } => waited_ns >= limits.backend_timeout_ns,
+                Role::FetchBackend { .. } | Role::Write { .. } => waited_ns >= limits.backend_timeout_ns,
                 _ => false,
             };
-            if is_late && count < late.len() {
-                late[count] = Some(id);
-                count += 1;
+            if is_late && let Some(place) = places.next() {
+                *place = Some(id);
             }
         }
         if hung {
             self.detach("an operation on the cache disk was not answered in time", now_ns, actions);
         }
         for id in late.into_iter().flatten() {
-            if actions.has_room_for_part() {
-                self.give_up(now_ns, id, actions);
+            if !actions.has_room_for_part() {
+                break;
+            }
+            match self.ops.get(id).role {
+                Role::FetchSlot { part, .. } => {
+                    let gone = now_ns.saturating_sub(self.ops.get(id).start_ns) >= limits.backend_timeout_ns;
+                    if !self.hedge(now_ns, part, actions) && gone {
+                        self.abandon(now_ns, part.request(), actions);
+                    }
+                }
+                Role::FetchBackend { part, .. } | Role::Write { part } => self.abandon(now_ns, part.request(), actions),
+                _ => {}
             }
         }
+        self.fail_queued(now_ns, actions);
     }
 
-    /// Stops waiting for a part's fetches. Their frame leaves the page, because the device may still write it; what
-    /// was asked of a slot is asked of the back end instead, into another frame.
-    fn give_up(&mut self, now_ns: u64, late: OpId, actions: &mut Actions) {
-        let (id, slot) = match self.ops.get(late).role {
-            Role::FetchSlot { part, .. } => (part, true),
-            Role::FetchBackend { part, .. } => (part, false),
-            _ => return,
-        };
+    /// How long a slot read may take: ten times what nearly all take, at least the configured time, and no longer than
+    /// the disk may take at all.
+    fn slow_slot_ns(&self) -> u64 {
+        let limits = &self.config.limits;
+        if self.disk_state != DiskState::Attached {
+            return 0;
+        }
+        let usual_ns = 10 * self.stats.slot_read_latency.quantile_ns(990);
+        usual_ns.clamp(limits.hedge_floor_ns, limits.disk_timeout_ns.max(limits.hedge_floor_ns))
+    }
+
+    /// Stops waiting for a part's slot. The frame leaves the page, because the disk may still write it; what was asked of
+    /// the slot is asked of the back end instead, into another frame.
+    /// False if too many frames are in silent hands already.
+    fn hedge(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
         let part = *self.requests.part(id);
         let old = self.frame_of(id);
-        let Some(blocks) = self.orphan_fetches(id, old) else { return };
+        let Some(blocks) = self.orphan_fetches(id, old) else { return false };
         let was_attached = self.memory.key(old) == Some(part.key);
-        let there = (self.memory.valid(old) | (part.fetch & !part.failed)) & !blocks;
+        let valid = (self.memory.valid(old) | (part.fetch & !part.failed)) & !blocks;
+        // What the part asked for was there when it began, even if a write has dropped it from the page since.
+        let there = valid | (part.blocks() & !part.fetch);
         if was_attached {
             self.memory.detach(old);
         }
         let new = self.memory.allocate();
         self.requests.set_frame(id, new);
         self.memory.unpin(old);
-        self.memory.add_valid(new, there);
+        self.memory.add_valid(new, valid);
         for (first, count) in runs(there) {
             let (at, length) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
             actions.push(Action::Copy { from: old, to: new, at, length });
@@ -286,14 +305,10 @@ impl Cache {
         if was_attached {
             self.memory.attach(new, part.key);
         }
-        if slot {
-            let volume = self.requests.get(id.request()).volume;
-            self.stats.volumes[volume.index()].hedged += 1;
-            self.order_backend_reads(now_ns, id, blocks, actions);
-        } else {
-            self.requests.part_mut(id).ops_left = 1;
-            self.fetched_backend(now_ns, id, blocks, Err(IoError::TimedOut), actions);
-        }
+        let volume = self.requests.get(id.request()).volume;
+        self.stats.volumes[volume.index()].hedged += 1;
+        self.order_backend_reads(now_ns, id, blocks, actions);
+        true
     }
 
     /// Cuts every unanswered fetch of the part loose from it; each holds the frame by itself now. The blocks they were
@@ -301,7 +316,7 @@ impl Cache {
     fn orphan_fetches(&mut self, id: PartId, frame: FrameId) -> Option<BlockMask> {
         let mut blocks = 0;
         let orders = self.requests.part(id).ops_left;
-        if !self.memory.reserve_beyond(u32::from(orders)) {
+        if !self.memory.reserve_orphans(u32::from(orders)) {
             return None;
         }
         for _ in 0..orders {

@@ -128,6 +128,8 @@ pub(crate) struct Request {
     pub(crate) length: u32,
     pub(crate) start_ns: u64,
     pub(crate) error: Option<ReplyError>,
+    /// It failed for its deadline, before its orders ended; what they hold is released when they do.
+    pub(crate) answered: bool,
     pub(crate) parts_count: u8,
     pub(crate) parts_left: u8,
     parts: [Part; REQUEST_PAGES_MAX],
@@ -159,6 +161,7 @@ impl Requests {
             length: 0,
             start_ns: 0,
             error: None,
+            answered: false,
             parts_count: 0,
             parts_left: 0,
             parts: [NO_PART; REQUEST_PAGES_MAX],

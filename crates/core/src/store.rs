@@ -99,7 +99,7 @@ impl Cache {
         (first, count): (u32, u32),
         actions: &mut Actions,
     ) {
-        if self.stores >= self.config.limits.stores_max || !self.memory.reserve(1) {
+        if self.stores >= self.config.limits.stores_max || !self.memory.reserve_for_store() {
             self.stats.stores_skipped += 1;
             return;
         }

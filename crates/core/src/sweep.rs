@@ -25,6 +25,8 @@ use alloc::vec::Vec;
 const PERIOD_NS: u64 = 2_000_000_000;
 /// Errors of the cache disk are forgiven after this time.
 const FORGIVE_NS: u64 = 60_000_000_000;
+/// From one attempt to raise the generation to the next; who waits for it longer fails.
+const RAISE_NS: u64 = 1_000_000_000;
 /// Sweeps that a shutdown tries before it leaves regions marked (their back end does not flush).
 const DRAIN_SWEEPS_MAX: u32 = 3;
 
@@ -34,7 +36,6 @@ enum Stage {
     Idle,
     Table,
     Disk,
-    Backends,
 }
 
 /// See the module.
@@ -46,6 +47,9 @@ pub(crate) struct Sweep {
     cursor: usize,
     /// Orders of the stage that are unanswered.
     unanswered: u32,
+    /// When raising the generation is tried again, and whether it has failed.
+    raise_ns: u64,
+    raise_failed: bool,
 }
 
 /// A shutdown under way.
@@ -67,7 +71,7 @@ impl Cache {
         self.sweep.next_ns = now_ns + PERIOD_NS;
         // Records not yet scanned may be older than the back end: no bit goes before they are all known.
         if !self.recovery.is_on() {
-            for volume in &mut self.volumes {
+            for volume in self.volumes.iter_mut().filter(|volume| !volume.sweep_flush && volume.doubts == 0) {
                 volume.intent.capture();
             }
         }
@@ -118,10 +122,11 @@ impl Cache {
             return self.abandon_if_detached();
         }
         self.stats.sweeps += 1;
-        self.sweep.stage = Stage::Backends;
+        self.sweep.stage = Stage::Idle;
         for at in 0..self.volumes.len() {
             let v = &self.volumes[at];
-            if !v.intent.has_captured() {
+            // An earlier sweep's flush that a back end has not answered holds up its own volume only.
+            if v.sweep_flush || !v.intent.has_captured() {
                 continue;
             }
             if v.flushed_seq == v.write_seq {
@@ -129,34 +134,33 @@ impl Cache {
                 continue;
             }
             let volume = VolumeId(at as u16);
-            self.sweep.unanswered += 1;
             let op = self.ops.start(now_ns, Role::SweepBackend { volume, covers: v.write_seq }, None);
             actions.push(Action::FlushBackend { op, volume });
+            self.volumes[at].sweep_flush = true;
         }
-        self.end_sweep_if_answered();
     }
 
-    pub(crate) fn sweep_backend_flushed(&mut self, volume: VolumeId, covers: u64, result: Result<(), IoError>) {
-        self.sweep.unanswered -= 1;
-        self.volumes[volume.index()].flushes.own_ended(result);
+    pub(crate) fn sweep_backend_flushed(
+        &mut self,
+        volume: VolumeId,
+        covers: u64,
+        result: Result<(), IoError>,
+        actions: &mut Actions,
+    ) {
+        let v = &mut self.volumes[volume.index()];
+        v.sweep_flush = false;
+        v.flushes.own_ended(result);
         if result.is_ok() {
-            let v = &mut self.volumes[volume.index()];
             v.flushed_seq = v.flushed_seq.max(covers);
             self.clear_regions(volume.index());
+        } else if result != Err(IoError::TimedOut) {
+            self.doubt_unflushed(volume, actions);
         }
-        self.end_sweep_if_answered();
-        self.abandon_if_detached();
     }
 
     fn clear_regions(&mut self, volume: usize) {
         if self.volumes[volume].intent.clear_captured() {
             self.intent_asked = true;
-        }
-    }
-
-    fn end_sweep_if_answered(&mut self) {
-        if self.sweep.stage == Stage::Backends && self.sweep.unanswered == 0 {
-            self.sweep.stage = Stage::Idle;
         }
     }
 
@@ -201,17 +205,24 @@ impl Cache {
         if result.is_ok() {
             return;
         }
+        self.stats.disk_errors += 1;
+        let vital = matches!(op.role, Role::SweepTable | Role::SweepDisk | Role::Intent { .. } | Role::Clean);
+        if vital {
+            self.detach("its records could not be written", now_ns, actions);
+        } else {
+            self.disk_failed(now_ns, actions);
+        }
+    }
+
+    /// The disk failed once, or gave other bytes than were written; after a number of times in a minute it is given up.
+    pub(crate) fn disk_failed(&mut self, now_ns: u64, actions: &mut Actions) {
         if now_ns.saturating_sub(self.forgiven_ns) >= FORGIVE_NS {
             self.forgiven_ns = now_ns;
             self.disk_errors = 0;
         }
         self.disk_errors += 1;
-        self.stats.disk_errors += 1;
-        let vital = matches!(op.role, Role::SweepTable | Role::SweepDisk | Role::Intent { .. } | Role::Clean);
-        if vital {
-            self.detach("its records could not be written", now_ns, actions);
-        } else if self.disk_errors >= self.config.limits.disk_errors_max {
-            self.detach("too many of its operations failed", now_ns, actions);
+        if self.disk_errors >= self.config.limits.disk_errors_max {
+            self.detach("too many of its operations failed, or gave wrong bytes", now_ns, actions);
         }
     }
 
@@ -230,6 +241,7 @@ impl Cache {
 
     /// From now on the disk misses writes; that has to be known before the first of them, whatever happens.
     fn raise_generation(&mut self, now_ns: u64, actions: &mut Actions) {
+        self.sweep.raise_ns = now_ns + RAISE_NS;
         let op = self.ops.start(now_ns, Role::Generation, None);
         actions.push(Action::RaiseGeneration { op });
     }
@@ -238,18 +250,20 @@ impl Cache {
         if result.is_ok() {
             self.disk_state = DiskState::Detached { raised: true };
             self.wake_intent_waiters();
-        } else {
+        } else if !core::mem::replace(&mut self.sweep.raise_failed, true) {
             actions.push(Action::Notice(Notice::GenerationStuck));
         }
     }
 
-    /// Tries again; the writes that wait for it fail meanwhile.
+    /// Tries again now and then. Whoever waits for it for long, because it fails or hangs, fails.
     pub(crate) fn retry_generation(&mut self, now_ns: u64, actions: &mut Actions) {
         let stuck = self.disk_state == (DiskState::Detached { raised: false });
-        if !stuck || self.ops.iter().any(|(_, op)| op.role == Role::Generation) {
+        if !stuck || now_ns < self.sweep.raise_ns {
             return;
         }
-        self.raise_generation(now_ns, actions);
+        if self.ops.iter().all(|(_, op)| op.role != Role::Generation) {
+            self.raise_generation(now_ns, actions);
+        }
         for _ in 0..self.intent_wait.len() {
             if !actions.has_room_for_part() {
                 break;
@@ -257,18 +271,23 @@ impl Cache {
             let Some(part) = self.intent_wait.pop_front() else { break };
             self.written(now_ns, part, Err(IoError::Failed), actions);
         }
+        self.fail_ranges_without_intent(actions);
     }
 
     /// Works towards a clean shutdown: everything answered, everything swept, then the clean mark.
     pub(crate) fn advance_drain(&mut self, now_ns: u64, actions: &mut Actions) {
         let Some(tag) = self.drain.asked else { return };
-        let busy = self.requests.len() > 0 || self.stores > 0 || !self.ranges.is_empty() || !self.flushes_at_rest();
-        if busy || self.drain.answered || self.drain.marking || self.recovery.is_on() || self.sweep.stage != Stage::Idle
-        {
+        let busy = self.requests.len() > 0 || !self.ranges.is_empty() || !self.flushes_at_rest();
+        if busy || self.drain.answered {
             return;
         }
         if self.disk_state != DiskState::Attached {
-            return self.answer_drain(tag, actions);
+            return self.answer_drain(tag, Ok(()), actions);
+        }
+        let flushing = self.volumes.iter().any(|volume| volume.sweep_flush);
+        let sweeping = self.sweep.stage != Stage::Idle || flushing;
+        if self.stores > 0 || self.drain.marking || self.recovery.is_on() || sweeping {
+            return;
         }
         let regions: u32 = self.volumes.iter().map(|v| v.intent.set_count()).sum();
         let behind = self.config.intent_map && self.volumes.iter().any(|v| v.intent.is_behind());
@@ -276,6 +295,9 @@ impl Cache {
             self.drain.sweeps += 1;
             self.sweep.next_ns = now_ns;
             self.begin_sweep(now_ns, actions);
+        } else if regions > 0 {
+            // Their back end does not flush. The bits stay, and the mark that would overrule them is not made.
+            self.answer_drain(tag, Err(ReplyError::Io), actions);
         } else if !behind {
             self.drain.marking = true;
             let op = self.ops.start(now_ns, Role::Clean, None);
@@ -285,14 +307,13 @@ impl Cache {
 
     pub(crate) fn marked_clean(&mut self, actions: &mut Actions) {
         self.drain.marking = false;
-        if let Some(tag) = self.drain.asked {
-            self.answer_drain(tag, actions);
+        if let Some(tag) = self.drain.asked.filter(|_| !self.drain.answered) {
+            self.answer_drain(tag, Ok(()), actions);
         }
     }
 
-    fn answer_drain(&mut self, tag: u64, actions: &mut Actions) {
+    fn answer_drain(&mut self, tag: u64, result: Result<(), ReplyError>, actions: &mut Actions) {
         self.drain.answered = true;
-        let result: Result<(), ReplyError> = Ok(());
         actions.push(Action::Reply { tag, result });
     }
 }

@@ -256,10 +256,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         for backend in &mut self.parts.backends {
             backend.poll(now_ns, &mut done);
         }
-        for DeviceDone { token, result } in done.drain(..) {
-            self.ended(now_ns, OpId(token as u32), result);
-        }
-        self.done = done;
+        // What is lost comes first: a flush that ended well in the same turn does not cover it.
         let mut lost = std::mem::take(&mut self.lost);
         for volume in 0..self.parts.backends.len() {
             self.parts.backends[volume].lost(&mut lost);
@@ -269,6 +266,10 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             }
         }
         self.lost = lost;
+        for DeviceDone { token, result } in done.drain(..) {
+            self.ended(now_ns, OpId(token as u32), result);
+        }
+        self.done = done;
     }
 
     /// An operation ended: looks at its bytes if it must, and tells the cache.

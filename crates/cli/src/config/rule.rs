@@ -21,7 +21,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     intent_map(global, report);
     let disk = disk(global, report);
     if !global.is_bad("cache.disk") {
-        memory(global, disk.as_ref(), report);
+        memory(global, volumes, disk.as_ref(), report);
     }
     count(volumes, report);
     names(volumes, report);
@@ -133,7 +133,7 @@ fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
     Some(disk)
 }
 
-fn memory(global: &Scope, disk: Option<&DiskSettings>, report: &mut Report) {
+fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report: &mut Report) {
     if global.is_given("cache.disk") && disk.is_none() {
         return;
     }
@@ -147,7 +147,9 @@ fn memory(global: &Scope, disk: Option<&DiskSettings>, report: &mut Report) {
         return;
     };
     let disk_bytes = disk.map(|disk| disk.bytes);
-    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes };
+    let nbd = |volume: &&Scope| volume.backend("volume.backend").is_some_and(Backend::is_nbd);
+    let nbd_volumes = volumes.iter().filter(nbd).count() as u64;
+    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes, nbd_volumes };
     if let Err(budget::TooSmall { minimum_bytes, fixed_bytes }) = Budget::of(&demand) {
         report.error(
             global.place("cache.memory"),

@@ -101,6 +101,12 @@ pub struct Paced {
 }
 
 impl Settings {
+    /// Volumes behind NBD.
+    #[must_use]
+    pub fn nbd_volumes(&self) -> u64 {
+        self.volumes.iter().filter(|volume| volume.backend.is_nbd()).count() as u64
+    }
+
     /// What is asked of the memory.
     #[must_use]
     pub fn demand(&self) -> Demand {
@@ -110,6 +116,7 @@ impl Settings {
             clients_max: u64::from(self.limits.clients_max),
             requests_max: u64::from(self.limits.cache.requests_max),
             disk_bytes: self.cache.disk.as_ref().map(|disk| disk.bytes),
+            nbd_volumes: self.nbd_volumes(),
         }
     }
 

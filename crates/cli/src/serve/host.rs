@@ -1,11 +1,10 @@
 //! What the shard asks of the machine: the generation file, back ends' times of modification, the log.
 
 use forebay_core::{IoError, Notice, VolumeId};
+use forebay_engine::devices::spec::BackendSpec;
 use forebay_engine::shard::Host;
 use forebay_engine::state::GenerationFile;
 use forebay_uring::{Wake, monotonic_ns};
-use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
 
 /// At most one line a second about bad blocks: a dying disk has many.
 const BAD_BLOCK_LOG_NS: u64 = 1_000_000_000;
@@ -13,8 +12,8 @@ const BAD_BLOCK_LOG_NS: u64 = 1_000_000_000;
 /// See the module.
 pub(super) struct ShardHost {
     volumes: Vec<String>,
-    /// By volume, the file that is its back end, if it is one.
-    paths: Vec<Option<PathBuf>>,
+    /// By volume.
+    backends: Vec<BackendSpec>,
     generation: Option<GenerationFile>,
     wake: Wake,
     bad_blocks: u64,
@@ -24,11 +23,11 @@ pub(super) struct ShardHost {
 impl ShardHost {
     pub(super) fn new(
         volumes: Vec<String>,
-        paths: Vec<Option<PathBuf>>,
+        backends: Vec<BackendSpec>,
         generation: Option<GenerationFile>,
         wake: Wake,
     ) -> Self {
-        Self { volumes, paths, generation, wake, bad_blocks: 0, bad_block_logged_ns: 0 }
+        Self { volumes, backends, generation, wake, bad_blocks: 0, bad_block_logged_ns: 0 }
     }
 
     fn bad_block(&mut self, slot: u32, page: u32) {
@@ -62,10 +61,7 @@ impl Host for ShardHost {
     }
 
     fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64 {
-        let path = self.paths[volume.index()].as_deref();
-        let modified = path.and_then(|path| path.metadata().ok()).filter(std::fs::Metadata::is_file);
-        let since = modified.and_then(|facts| facts.modified().ok()?.duration_since(UNIX_EPOCH).ok());
-        since.and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+        self.backends[volume.index()].mtime_ns()
     }
 
     fn notice(&mut self, notice: Notice) {

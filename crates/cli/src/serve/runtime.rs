@@ -11,7 +11,10 @@ use forebay_admin::Control;
 use forebay_core::ConfigError;
 use forebay_engine::attach::AttachError;
 use forebay_engine::shard::CommandOrder;
+use forebay_engine::state::StateError;
 use forebay_nbd::{Clients, Endpoint, Listener, ListenerConfig};
+use forebay_uring::{DiskFile, OpenOptions};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -35,6 +38,17 @@ pub enum StartError {
     /// The cache disk.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The generation file.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Another cache.
+    #[error("the state directory {directory} is in use: {source}; give each cache a directory of its own")]
+    StateDirectory {
+        /// The directory.
+        directory: String,
+        /// Who uses it, or why that is not known.
+        source: forebay_uring::Error,
+    },
     /// A back end.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -63,6 +77,8 @@ pub struct Runtime {
     control: Arc<ShardControl>,
     listener: Listener,
     thread: JoinHandle<()>,
+    /// Keeps other caches from the state directory.
+    _lock: DiskFile,
 }
 
 /// Attaches back ends and cache disk, starts the shard and listens. On return clients are served.
@@ -70,6 +86,7 @@ pub struct Runtime {
 /// # Errors
 /// When a device cannot be attached or an address is taken; nothing is left behind.
 pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runtime, StartError> {
+    let lock = lock_state(&settings.cache.state_dir)?;
     let clients = Clients::new(settings.limits.clients_max);
     let published = Arc::new(Mutex::new(Published::default()));
     let (tell, told) = channel();
@@ -82,7 +99,7 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     match listening {
         Ok(listener) => {
             control.listens(&listener, clients);
-            Ok(Runtime { control, listener, thread })
+            Ok(Runtime { control, listener, thread, _lock: lock })
         }
         Err(error) => {
             control.end();
@@ -91,6 +108,12 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
             Err(error.into())
         }
     }
+}
+
+fn lock_state(directory: &Path) -> Result<DiskFile, StartError> {
+    let options = OpenOptions { write: true, direct: false, exclusive: true, create: true };
+    let locked = DiskFile::open(&directory.join("lock"), options);
+    locked.map_err(|source| StartError::StateDirectory { directory: directory.display().to_string(), source })
 }
 
 fn endpoints(settings: &Settings) -> Vec<Endpoint> {

@@ -13,6 +13,7 @@ use forebay_engine::attach::{AttachOptions, Attached, CacheDisk, Notice, attach}
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
+use forebay_engine::state::GenerationFile;
 use forebay_nbd::{ConnectionLimits, Export, FrontConfig, InboxSender, NbdFront, inbox};
 use forebay_uring::{Arena, ArenaId, Limits, Wake, monotonic_ns};
 use std::path::Path;
@@ -84,18 +85,17 @@ fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started
     let budget = settings.budget();
     let page_bytes = settings.cache.page_bytes;
     let front = front_config(settings, &budget, page_bytes);
-    let requests_max = settings.limits.cache.requests_max;
-    let backend_ops: u32 = settings.volumes.iter().map(|volume| backend::ops_max(volume, requests_max)).sum();
+    let backend_ops: u32 = settings.volumes.iter().map(|volume| backend::ops_max(settings, volume)).sum();
     let volumes = settings.volumes.len() as u32;
     let ops_max = front.ops_max() + DISK_OPS_MAX + backend_ops + 8;
     let mut reactor = RingReactor::new(Limits { ops_max, fds_max: settings.limits.clients_max + volumes * 20 + 64 })?;
     let wake = reactor.waker()?;
     let frames = (budget.transit_frames + budget.kept_frames) as u32;
     let metadata = settings.limits.cache.sweep_writes_max + volumes + 16;
-    let arena = Rc::new(Arena::new(frames + metadata, page_bytes)?);
+    let arena = Rc::new(Arena::new(frames + metadata + volumes, page_bytes)?);
     let frames_id = reactor.add_arena(Rc::clone(&arena));
 
-    let backends = backend::open_all(settings, &mut reactor, frames_id, &arena, requests_max)?;
+    let backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
     let attached = attach_disk(settings, options, &backends)?;
     let config = cache_config(settings, &budget, &backends, attached.as_ref());
     let cache = Cache::new(config.clone())?;
@@ -135,7 +135,10 @@ fn attach_disk(
     options: StartOptions,
     backends: &Backends,
 ) -> Result<Option<Attached>, StartError> {
-    let Some(disk) = &settings.cache.disk else { return Ok(None) };
+    let Some(disk) = &settings.cache.disk else {
+        forget_other_disks(settings)?;
+        return Ok(None);
+    };
     let attached = attach(&AttachOptions {
         path: &disk.path,
         bytes: (!disk.is_block_device || disk.bytes > 0).then_some(disk.bytes),
@@ -152,6 +155,15 @@ fn attach_disk(
         tracing::info!(disk = %disk.path.display(), "{}", describe(notice));
     }
     Ok(Some(attached))
+}
+
+/// A cache disk that was used before misses what is written from now on: it is not to be believed when it comes back.
+fn forget_other_disks(settings: &Settings) -> Result<(), StartError> {
+    let mut generation = GenerationFile::open(&settings.cache.state_dir, CACHE_NAME)?;
+    if let Some(value) = generation.value() {
+        generation.set(value + 1)?;
+    }
+    Ok(())
 }
 
 fn cache_config(
@@ -203,13 +215,13 @@ fn host_and_disk(
     wake: Wake,
 ) -> Result<(ShardHost, Option<ShardDisk>), StartError> {
     let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
-    let paths = backends.paths.clone();
+    let specs = backends.specs.clone();
     let Some(Attached { file, path, disk, generation, .. }) = attached else {
-        return Ok((ShardHost::new(names, paths, None, wake), None));
+        return Ok((ShardHost::new(names, specs, None, wake), None));
     };
     let device = disk_device(reactor, frames, &path, file)?;
     let format: CacheDisk = disk;
-    Ok((ShardHost::new(names, paths, Some(generation), wake), Some(ShardDisk { device: Box::new(device), format })))
+    Ok((ShardHost::new(names, specs, Some(generation), wake), Some(ShardDisk { device: Box::new(device), format })))
 }
 
 fn disk_device(

@@ -83,12 +83,14 @@ impl Oracle {
 
     /// The client was answered.
     pub(crate) fn end(&mut self, sector: usize, sectors: usize, ok: bool) {
+        if !ok {
+            // It may still happen.
+            return;
+        }
         for s in &mut self.sectors[sector..sector + sectors] {
             s.under_way = s.under_way.saturating_sub(1);
         }
-        if ok {
-            self.answered = self.applied;
-        }
+        self.answered = self.applied;
     }
 
     pub(crate) fn read_backend(&self, sector: usize, sectors: usize) -> Vec<u32> {

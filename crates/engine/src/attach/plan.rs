@@ -215,7 +215,8 @@ fn format(layout: Layout, wanted: &Wanted<'_>, sequence: u64, notice: Notice) ->
     let superblock = Superblock {
         sequence,
         cache_id: wanted.new_cache_id,
-        generation: wanted.generation.unwrap_or(0),
+        // Raised, so that the disk used until now is not believed when it comes back: it misses what is written from here.
+        generation: wanted.generation.map_or(0, |generation| generation + 1),
         table_epoch: 1,
         layout,
         clean: false,
