@@ -1,0 +1,238 @@
+//! The ledger of a run: what happened how often, a digest of all of it in order, and, if asked, a line each.
+//!
+//! Two runs of one seed must end with equal digests: otherwise something outside the seed (an address, a clock, an
+//! order of iteration) has a say, and a failure could not be replayed.
+
+use forebay_policy::rng::mix64;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+macro_rules! counts {
+    ($($name:ident: $group:literal, $text:literal;)*) => {
+        /// Something that a sweep must have seen.
+        #[expect(missing_docs, reason = "each has its text")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Count { $($name),* }
+        impl Count {
+            /// All, in order.
+            pub const ALL: &'static [Count] = &[$(Count::$name),*];
+
+            /// Its group and its text.
+            #[must_use]
+            pub fn name(self) -> (&'static str, &'static str) {
+                match self { $(Count::$name => ($group, $text)),* }
+            }
+        }
+    };
+}
+
+counts! {
+    Read: "event", "read";
+    Write: "event", "write";
+    WriteFua: "event", "write with fua";
+    Received: "event", "payload received";
+    NotReceived: "event", "payload never came";
+    Sent: "event", "reply sent";
+    Flush: "event", "flush";
+    Trim: "event", "trim";
+    WriteZeroes: "event", "write zeroes";
+    Evict: "event", "evict";
+    Drain: "event", "drain";
+    Tick: "event", "control period";
+    Continue: "event", "step goes on for want of room";
+    DiskDone: "event", "cache disk did it";
+    DiskFailed: "event", "cache disk failed";
+    BackendDone: "event", "back end did it";
+    BackendFailed: "event", "back end failed";
+    BackendTimedOut: "event", "back end did not answer in time";
+    FlushLost: "event", "back end says that writes are lost";
+    InDoubt: "event", "range in doubt";
+    GenerationRaised: "event", "generation raised";
+    GenerationFailed: "event", "generation could not be raised";
+
+    Receive: "action", "receive";
+    ReplyRead: "action", "reply with bytes";
+    ReplyOk: "action", "reply";
+    ReplyIo: "action", "reply: I/O error";
+    ReplyBusy: "action", "reply: busy";
+    ReplyInvalid: "action", "reply: invalid";
+    ReplyReadOnly: "action", "reply: read-only";
+    ReplyShuttingDown: "action", "reply: shutting down";
+    ReadSlot: "action", "read slot";
+    WriteSlot: "action", "write slot";
+    ReadBackend: "action", "read back end";
+    WriteBackend: "action", "write back end";
+    WriteBackendFua: "action", "write back end with fua";
+    FlushBackend: "action", "flush back end";
+    TrimBackend: "action", "trim back end";
+    ZeroBackend: "action", "zero back end";
+    WriteTable: "action", "write table sector";
+    WriteIntent: "action", "write intent map";
+    FlushDisk: "action", "flush cache disk";
+    ScanTable: "action", "scan table";
+    MarkClean: "action", "mark clean";
+    RaiseGeneration: "action", "raise generation";
+    NoticeDetached: "action", "notice: cache disk given up";
+    NoticeBadBlock: "action", "notice: bad block";
+    NoticeRecovered: "action", "notice: recovered";
+    NoticeGenerationStuck: "action", "notice: generation stuck";
+    NoticeBackendLost: "action", "notice: back end lost writes";
+
+    FaultDiskError: "fault", "cache disk error";
+    FaultDiskSlow: "fault", "cache disk slow";
+    FaultDiskHang: "fault", "cache disk hangs";
+    FaultDiskDead: "fault", "cache disk dead";
+    FaultDiskRot: "fault", "bit rot in a slot";
+    FaultTableRot: "fault", "bit rot in the table";
+    FaultIntentRot: "fault", "bit rot in an intent map";
+    FaultSuperblockRot: "fault", "bit rot in a superblock";
+    FaultLostWrite: "fault", "lost slot write";
+    FaultMisdirectedWrite: "fault", "misdirected slot write";
+    FaultBackendError: "fault", "back end error";
+    FaultBackendSlow: "fault", "back end slow";
+    FaultBackendHang: "fault", "back end hangs";
+    FaultOutage: "fault", "back end gone for a while";
+    FaultServerRestart: "fault", "back end restarts";
+    FaultServerForgot: "fault", "back end restarts without unflushed writes";
+    FaultServerDropped: "fault", "back end fails a flush and drops what it covers";
+    FaultReplayRefused: "fault", "back end refuses a write that it had acknowledged";
+    FaultConnectionLost: "fault", "connection lost";
+    FaultLateExecution: "fault", "request done after its connection was given up";
+    FaultVanished: "fault", "client vanishes in the middle of a write";
+    FaultSlowReceiver: "fault", "client receives slowly";
+    FaultGeneration: "fault", "state directory fails";
+    FaultProcessCrash: "fault", "process crash";
+    FaultMachineCrash: "fault", "machine crash";
+    FaultCrashWhileAttaching: "fault", "crash while attaching";
+    FaultTornWrite: "fault", "write torn by a crash";
+    FaultForgottenWrite: "fault", "unflushed write gone after a crash";
+
+    StateMemoryHit: "state", "hit in memory";
+    StateDiskHit: "state", "hit on disk";
+    StateMiss: "state", "miss";
+    StateRecoveringMiss: "state", "miss while recovering";
+    StateHedged: "state", "slow slot read hedged";
+    StateStoreSkipped: "state", "page not kept";
+    StateBadBlock: "state", "bad block found";
+    StateDetached: "state", "cache disk given up";
+    StateMemoryOnly: "state", "no cache disk";
+    StateWarmStart: "state", "start with a warm table";
+    StateColdStart: "state", "start cold";
+    StateCleanStart: "state", "start after an orderly stop";
+    StateUncleanStart: "state", "start with regions in flight";
+    StateGenerationPassed: "state", "start with a cache disk that missed writes";
+    StateOverlap: "state", "overlapping writes in flight";
+    StateReadUnderWrite: "state", "read under an overlapping write";
+    StateEvictedMemory: "state", "memory full";
+    StateEvictedDisk: "state", "disk full";
+    StateThrough: "state", "write-through";
+    StateAround: "state", "write-around";
+    StatePass: "state", "pass-through";
+    StateReadOnly: "state", "read-only";
+    StateIntentOff: "state", "intent map off";
+    StateNbd: "state", "NBD back end";
+    StateLocal: "state", "local back end";
+    StateCoarse: "state", "back end with 4 KiB sectors";
+    StateReplay: "state", "unflushed writes replayed";
+    StateStream: "state", "sequential stream";
+    StateWholeReadBack: "state", "whole volumes compared through the cache";
+    StateTableChecked: "state", "valid block on the cache disk compared with the back end";
+    StateOldSlot: "state", "stale block on the cache disk, unbelieved for its region";
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ledger {
+    now_ns: Cell<u64>,
+    counts: RefCell<Vec<u64>>,
+    digest: Cell<u64>,
+    ios: Cell<u64>,
+    verbose: bool,
+}
+
+/// The ledger, shared by all parts of a world.
+pub type SharedLedger = Rc<Ledger>;
+
+impl Ledger {
+    /// An empty one; `verbose`: print each line.
+    #[must_use]
+    pub fn new(verbose: bool) -> SharedLedger {
+        Rc::new(Self {
+            now_ns: Cell::new(0),
+            counts: RefCell::new(vec![0; Count::ALL.len()]),
+            digest: Cell::new(0),
+            ios: Cell::new(0),
+            verbose,
+        })
+    }
+
+    /// Virtual time, which the reactor moves.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    /// Time has come to `now_ns`.
+    pub fn set_now_ns(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+    }
+
+    /// Counts one, with what identifies it.
+    pub fn count(&self, what: Count, a: u64, b: u64) {
+        self.counts.borrow_mut()[what as usize] += 1;
+        let digest = mix64(self.digest.get() ^ (what as u64) << 56 ^ self.now_ns.get());
+        self.digest.set(mix64(mix64(digest ^ a) ^ b));
+        if self.verbose {
+            let (group, text) = what.name();
+            self.say(|| format!("{group}: {text} ({a}, {b})"));
+        }
+    }
+
+    /// A device was given an operation.
+    pub fn io(&self) {
+        self.ios.set(self.ios.get() + 1);
+    }
+
+    /// Operations that devices were given.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.ios.get()
+    }
+
+    /// Counts `n` at once.
+    pub fn add(&self, what: Count, n: u64) {
+        self.counts.borrow_mut()[what as usize] += n;
+    }
+
+    /// Mixes bytes' meaning into the digest.
+    pub fn mix(&self, word: u64) {
+        self.digest.set(mix64(self.digest.get() ^ word));
+    }
+
+    /// Prints a line, if lines are printed.
+    #[expect(clippy::print_stdout, reason = "a replay is read")]
+    pub fn say(&self, line: impl FnOnce() -> String) {
+        if self.verbose {
+            let now_ns = self.now_ns.get();
+            println!("{:>6}.{:09} {}", now_ns / 1_000_000_000, now_ns % 1_000_000_000, line());
+        }
+    }
+
+    /// How often each was counted.
+    #[must_use]
+    pub fn counts(&self) -> Vec<u64> {
+        self.counts.borrow().clone()
+    }
+
+    /// How often one was counted.
+    #[must_use]
+    pub fn count_of(&self, what: Count) -> u64 {
+        self.counts.borrow()[what as usize]
+    }
+
+    /// The digest of everything so far.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest.get()
+    }
+}

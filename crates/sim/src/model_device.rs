@@ -1,0 +1,379 @@
+//! A modelled disk: the cache disk, or a back end on this machine.
+//!
+//! An operation takes effect when it ends, after a latency of its own, so that operations in flight overtake each
+//! other. Faults are drawn by the disk's character, which the world changes as it goes: errors (after a part was done),
+//! slowness, silence, death, and for slots writes that are lost or go elsewhere though the disk says yes.
+//!
+//! It also watches its caller: the bytes of a write must not change while it is under way.
+
+use crate::content::SECTOR_BYTES;
+use crate::dice::Dice;
+use crate::ledger::{Count, SharedLedger};
+use crate::medium::{Keep, Medium};
+use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use forebay_uring::Arena;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// How a disk behaves. Chances are of a thousand.
+#[derive(Clone, Copy, Debug)]
+pub struct Character {
+    /// Latencies are up to this.
+    pub latency_ns: u64,
+    /// Operations that fail.
+    pub errors: u32,
+    /// Operations that take up to `slow_ns`.
+    pub slow: u32,
+    /// See `slow`.
+    pub slow_ns: u64,
+    /// Operations that take up to `hang_ns`.
+    pub hangs: u32,
+    /// See `hangs`.
+    pub hang_ns: u64,
+    /// Writes of slots that are acknowledged and not done.
+    pub lost: u32,
+    /// Writes of slots that are done elsewhere.
+    pub misdirected: u32,
+    /// Everything fails.
+    pub dead: bool,
+}
+
+impl Character {
+    /// No faults.
+    #[must_use]
+    pub fn sound(latency_ns: u64) -> Self {
+        Self {
+            latency_ns,
+            errors: 0,
+            slow: 0,
+            slow_ns: 0,
+            hangs: 0,
+            hang_ns: 0,
+            lost: 0,
+            misdirected: 0,
+            dead: false,
+        }
+    }
+}
+
+/// What a disk is to the world: how its operations and faults are counted.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// The cache disk.
+    CacheDisk {
+        /// Where superblocks end and intent maps begin, where these end and the table begins, where slots begin.
+        bounds: [u64; 3],
+    },
+    /// A volume's back end.
+    Backend {
+        /// Which volume's.
+        volume: usize,
+    },
+}
+
+/// What outlives the process: the medium, and how the disk behaves.
+#[derive(Debug)]
+pub struct Disk {
+    /// The bytes.
+    pub medium: Rc<RefCell<Medium>>,
+    /// How it behaves from now on.
+    pub character: Cell<Character>,
+    /// An operation failed or was slow enough to be given up, ever.
+    pub erred: Cell<bool>,
+}
+
+impl Disk {
+    /// A sound disk of zeroes.
+    #[must_use]
+    pub fn new(bytes: u64, latency_ns: u64) -> Rc<Self> {
+        Rc::new(Self {
+            medium: Rc::new(RefCell::new(Medium::new(bytes))),
+            character: Cell::new(Character::sound(latency_ns)),
+            erred: Cell::new(false),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Well,
+    /// Done up to this many sectors, then failed.
+    Fails {
+        sectors: u64,
+    },
+    Lost,
+    Misdirected {
+        offset: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Running {
+    op: DeviceOp,
+    fate: Fate,
+    /// Of a write's bytes when it was submitted.
+    print: u64,
+    /// For a flush: what it covers.
+    mark: u64,
+}
+
+/// The device of one life.
+pub struct ModelDevice {
+    disk: Rc<Disk>,
+    arena: Rc<Arena>,
+    ledger: SharedLedger,
+    role: Role,
+    geometry: Geometry,
+    dice: Dice,
+    /// By the time of their end, and a number that keeps those apart.
+    running: BTreeMap<(u64, u64), Running>,
+    submitted: u64,
+    buffer: Vec<u8>,
+}
+
+impl ModelDevice {
+    /// A device over a disk.
+    #[must_use]
+    pub fn new(disk: Rc<Disk>, arena: Rc<Arena>, ledger: SharedLedger, role: Role, sector_bytes: u32, dice: Dice) -> Self {
+        let geometry = Geometry {
+            bytes: disk.medium.borrow().bytes(),
+            sector_bytes,
+            read_only: false,
+            can_trim: true,
+            can_zero: true,
+            range_bytes_max: 1 << 20,
+        };
+        Self { disk, arena, ledger, role, geometry, dice, running: BTreeMap::new(), submitted: 0, buffer: Vec::new() }
+    }
+
+    fn fate(&mut self, op: &DeviceOp) -> (u64, Fate) {
+        let character = self.disk.character.get();
+        let mut delay_ns = 1 + self.dice.duration_ns(character.latency_ns);
+        let sectors = op.length / SECTOR_BYTES as u64;
+        if character.dead {
+            self.fault(Count::FaultDiskDead, Count::FaultOutage, op);
+            return (delay_ns, Fate::Fails { sectors: 0 });
+        }
+        if self.dice.chance(character.hangs) {
+            self.fault(Count::FaultDiskHang, Count::FaultBackendHang, op);
+            delay_ns += self.dice.duration_ns(character.hang_ns);
+        } else if self.dice.chance(character.slow) {
+            self.fault(Count::FaultDiskSlow, Count::FaultBackendSlow, op);
+            delay_ns += self.dice.duration_ns(character.slow_ns);
+        }
+        if self.dice.chance(character.errors) {
+            self.fault(Count::FaultDiskError, Count::FaultBackendError, op);
+            return (delay_ns, Fate::Fails { sectors: self.dice.below(sectors + 1) });
+        }
+        let Role::CacheDisk { bounds } = &self.role else { return (delay_ns, Fate::Well) };
+        if !matches!(op.kind, OpKind::Write { .. }) || op.offset < bounds[2] {
+            return (delay_ns, Fate::Well);
+        }
+        if self.dice.chance(character.lost) {
+            self.ledger.count(Count::FaultLostWrite, op.token, op.offset);
+            return (delay_ns, Fate::Lost);
+        }
+        if self.dice.chance(character.misdirected) {
+            let blocks = (self.geometry.bytes - op.length - bounds[2]) / 4096;
+            let offset = bounds[2] + self.dice.below(blocks + 1) * 4096;
+            self.ledger.count(Count::FaultMisdirectedWrite, op.offset, offset);
+            return (delay_ns, Fate::Misdirected { offset });
+        }
+        (delay_ns, Fate::Well)
+    }
+
+    fn fault(&self, disk: Count, backend: Count, op: &DeviceOp) {
+        let what = if matches!(self.role, Role::CacheDisk { .. }) { disk } else { backend };
+        self.ledger.count(what, op.token, op.offset);
+        // What is merely slow has to end well.
+        if what != Count::FaultDiskSlow && what != Count::FaultBackendSlow {
+            self.disk.erred.set(true);
+        }
+    }
+
+    fn count_order(&self, op: &DeviceOp) {
+        let what = match &self.role {
+            Role::CacheDisk { bounds: [intents, table, slots] } => match op.kind {
+                OpKind::Flush => Count::FlushDisk,
+                OpKind::Read if op.offset < *slots => Count::ScanTable,
+                OpKind::Read => Count::ReadSlot,
+                _ if op.offset < *intents => Count::MarkClean,
+                _ if op.offset < *table => Count::WriteIntent,
+                _ if op.offset < *slots => Count::WriteTable,
+                _ => Count::WriteSlot,
+            },
+            Role::Backend { volume } => {
+                self.ledger.mix(*volume as u64);
+                order_to_backend(op.kind)
+            }
+        };
+        self.ledger.count(what, op.offset, op.length);
+    }
+
+    fn end(&mut self, running: &Running) -> Result<(), IoError> {
+        let op = &running.op;
+        match running.fate {
+            Fate::Fails { sectors } => {
+                if op.kind != OpKind::Flush && op.kind != OpKind::Read {
+                    self.perform(&DeviceOp { length: sectors * SECTOR_BYTES as u64, ..*op }, op.offset, running);
+                }
+                Err(IoError::Failed)
+            }
+            Fate::Well => {
+                self.perform(op, op.offset, running);
+                Ok(())
+            }
+            Fate::Misdirected { offset } => {
+                self.perform(op, offset, running);
+                Ok(())
+            }
+            Fate::Lost => Ok(()),
+        }
+    }
+
+    fn perform(&mut self, op: &DeviceOp, offset: u64, running: &Running) {
+        let mut medium = self.disk.medium.borrow_mut();
+        match op.kind {
+            OpKind::Flush => return medium.flush(running.mark),
+            _ if op.length == 0 => return,
+            OpKind::Read => {
+                let bytes = &medium.current()[offset as usize..(offset + op.length) as usize];
+                return self.arena.copy_in(op.frame.0, op.at, bytes);
+            }
+            OpKind::Write { .. } => {
+                self.buffer.resize(op.length as usize, 0);
+                self.arena.copy_out(op.frame.0, op.at, &mut self.buffer);
+                medium.write(offset, &self.buffer);
+            }
+            OpKind::Trim { .. } | OpKind::WriteZeroes { .. } => medium.zero(offset, op.length),
+        }
+        if matches!(
+            op.kind,
+            OpKind::Write { fua: true } | OpKind::Trim { fua: true } | OpKind::WriteZeroes { fua: true, .. }
+        ) {
+            medium.settle(offset, op.length);
+        }
+    }
+
+    /// The process is gone: of what was in flight, each sector is done or not.
+    fn crash(&mut self) {
+        let running = std::mem::take(&mut self.running);
+        for running in running.into_values() {
+            let op = running.op;
+            if matches!(op.kind, OpKind::Read | OpKind::Flush) || !matches!(running.fate, Fate::Well) {
+                continue;
+            }
+            let permille = self.dice.pick(&[0, 500, 1000]);
+            for nth in 0..op.length / SECTOR_BYTES as u64 {
+                if self.dice.chance(permille) {
+                    let at = nth * SECTOR_BYTES as u64;
+                    let part = DeviceOp { length: SECTOR_BYTES as u64, at: op.at + at as u32, ..op };
+                    self.perform(&part, op.offset + at, &running);
+                } else if permille > 0 {
+                    self.ledger.count(Count::FaultTornWrite, op.offset, nth);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ModelDevice {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.crash();
+        }
+    }
+}
+
+/// How an order to a back end is counted.
+pub(crate) fn order_to_backend(kind: OpKind) -> Count {
+    match kind {
+        OpKind::Read => Count::ReadBackend,
+        OpKind::Write { fua: false } => Count::WriteBackend,
+        OpKind::Write { fua: true } => Count::WriteBackendFua,
+        OpKind::Flush => Count::FlushBackend,
+        OpKind::Trim { .. } => Count::TrimBackend,
+        OpKind::WriteZeroes { .. } => Count::ZeroBackend,
+    }
+}
+
+/// A fingerprint of a stretch of a frame: the ends of each sector.
+pub(crate) fn print_of(arena: &Arena, frame: u32, at: u32, length: u32) -> u64 {
+    arena.with_bytes(frame, at, length, |bytes| {
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        bytes.chunks(SECTOR_BYTES).fold(u64::from(length), |print, sector| {
+            let ends = word(&sector[..8]) ^ word(&sector[sector.len() - 8..]).rotate_left(32);
+            (print ^ ends).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+        })
+    })
+}
+
+/// A power loss over a disk that has no operation in flight.
+pub fn lose_power(disk: &Disk, ledger: &SharedLedger, dice: &mut Dice) -> u64 {
+    let keep = match dice.below(5) {
+        0 => Keep::Some(0),
+        1 => Keep::Some(1000),
+        2 => Keep::Oldest(dice.below(1001) as u32),
+        3 => Keep::Some(500),
+        _ => Keep::Some(dice.below(1001) as u32),
+    };
+    let gone = disk.medium.borrow_mut().lose(keep, dice);
+    ledger.add(Count::FaultForgottenWrite, gone);
+    ledger.mix(gone);
+    gone
+}
+
+impl Device for ModelDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+        let sector = u64::from(self.geometry.sector_bytes);
+        if op.kind != OpKind::Flush {
+            let inside = op.offset + op.length <= self.geometry.bytes;
+            let aligned = op.offset.is_multiple_of(sector) && op.length.is_multiple_of(sector) && op.length > 0;
+            assert!(inside && aligned, "an order that the device cannot take: {op:?}");
+        }
+        self.count_order(&op);
+        self.ledger.io();
+        let (delay_ns, fate) = self.fate(&op);
+        let print = match op.kind {
+            OpKind::Write { .. } => print_of(&self.arena, op.frame.0, op.at, op.length as u32),
+            _ => 0,
+        };
+        let mark = self.disk.medium.borrow().mark();
+        self.submitted += 1;
+        self.running.insert((now_ns + delay_ns, self.submitted), Running { op, fate, print, mark });
+    }
+
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+        while let Some(entry) = self.running.first_entry()
+            && entry.key().0 <= now_ns
+        {
+            let running = entry.remove();
+            let op = running.op;
+            if matches!(op.kind, OpKind::Write { .. }) {
+                let print = print_of(&self.arena, op.frame.0, op.at, op.length as u32);
+                assert_eq!(print, running.print, "bytes changed while they were written: {op:?}");
+            }
+            let result = self.end(&running);
+            let what = match (&self.role, result) {
+                (Role::CacheDisk { .. }, Ok(())) => Count::DiskDone,
+                (Role::CacheDisk { .. }, Err(_)) => Count::DiskFailed,
+                (Role::Backend { .. }, Ok(())) => Count::BackendDone,
+                (Role::Backend { .. }, Err(_)) => Count::BackendFailed,
+            };
+            self.ledger.count(what, op.token, op.offset);
+            done.push(DeviceDone { token: op.token, result });
+        }
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.running.first_key_value().map(|((at_ns, _), _)| *at_ns)
+    }
+
+    fn lost(&mut self, _ranges: &mut Vec<Range<u64>>) {}
+}

@@ -1,0 +1,450 @@
+//! The oracle: for every sector of every volume, which values a reader may see.
+//!
+//! A sector is a register. Changes (writes, zeroings, trims) have a beginning and an end on a logical clock; a read has
+//! too. The oracle keeps, for each sector, the changes that may be its value now, and for each of these the time from
+//! which it certainly is not any more:
+//!
+//! - *Overwritten*: a change that was acknowledged began after this one had ended.
+//! - *Passed over*: a read that began after this one had ended saw another value. So of two overlapping writes a read
+//!   decides for ever which came last, and a failed write that was once not seen does not come up later.
+//!
+//! A read may return the value of any change that began before the read ended and was not gone before it began.
+//!
+//! What is promised, and so checked:
+//! - An acknowledged change is there until it is overwritten, while Forebay runs and the back end is not told to lose
+//!   anything that it may not lose.
+//! - A change that failed is there or not, sector by sector.
+//! - A trimmed sector holds zeroes or what it held.
+//! - What was acknowledged before a flush began that succeeded is there for ever, and so is an acknowledged write with
+//!   FUA. Unless a flush has failed since it was acknowledged: then its loss was told.
+//! - After a crash that loses what was not flushed, a sector holds its last flushed value or one given to it since.
+//!
+//! Limits: trims and zeroings share the value of all zeroes, so a sector of zeroes excludes less. What a failed change
+//! left behind may be taken back by a back end that restarts; a read that saw it decides nothing then (*softly*).
+
+use crate::content::describe;
+
+/// The end of what has not ended.
+const NEVER: u64 = u64::MAX;
+
+/// Names a change while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangeId(u64);
+
+/// What a change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sector `s` gets the value of write `number`.
+    Write {
+        /// Unique among writes.
+        number: u64,
+    },
+    /// Zeroes.
+    Zero,
+    /// Zeroes, or what was there.
+    Trim,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Acknowledged.
+    Well {
+        /// It had the FUA flag.
+        fua: bool,
+    },
+    /// It may have happened, wholly, partly or not at all.
+    Unknown,
+    /// It was refused: it has not happened.
+    Refused,
+}
+
+/// How a read broke the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    value: u64,
+    change: u64,
+    begin: u64,
+    end: u64,
+    /// Certainly not the value for reads that begin then or later.
+    gone: u64,
+    /// It is gone only if the back end loses nothing.
+    softly: bool,
+    acknowledged: bool,
+    durable: bool,
+    /// It is gone whatever the back end loses.
+    buried: bool,
+}
+
+#[derive(Debug)]
+struct Sector {
+    entries: Vec<Entry>,
+    /// It is in its volume's list of unsettled sectors.
+    listed: bool,
+}
+
+#[derive(Debug)]
+struct Volume {
+    sectors: Vec<Sector>,
+    /// Sectors with a change since the last flush, or more than one possible value.
+    unsettled: Vec<u32>,
+    /// Reads that began before decide nothing: the back end has lost something since.
+    doubt: u64,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    id: ChangeId,
+    volume: usize,
+    first: u64,
+    count: u64,
+    kind: Change,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Oracle {
+    volumes: Vec<Volume>,
+    under_way: Vec<UnderWay>,
+    /// When the reads under way began, in order.
+    reads: Vec<u64>,
+    clock: u64,
+    changes: u64,
+}
+
+impl Oracle {
+    /// Volumes of so many sectors, all zeroes.
+    #[must_use]
+    pub fn new(sectors: &[u64]) -> Self {
+        let first = Entry {
+            value: 0,
+            change: 0,
+            begin: 0,
+            end: 0,
+            gone: NEVER,
+            softly: false,
+            acknowledged: true,
+            durable: true,
+            buried: false,
+        };
+        let volume = |count: &u64| Volume {
+            sectors: (0..*count).map(|_| Sector { entries: vec![first], listed: false }).collect(),
+            unsettled: Vec::new(),
+            doubt: 0,
+        };
+        Self { volumes: sectors.iter().map(volume).collect(), under_way: Vec::new(), reads: Vec::new(), clock: 1, changes: 0 }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// A flush begins now.
+    pub fn flush_begins(&mut self) -> u64 {
+        self.tick()
+    }
+
+    /// A read begins now.
+    pub fn read_begins(&mut self) -> u64 {
+        let begin = self.tick();
+        self.reads.push(begin);
+        begin
+    }
+
+    /// A read that began at `begin` ends without bytes.
+    pub fn read_fails(&mut self, begin: u64) {
+        let at = self.reads.binary_search(&begin).expect("a read ends once");
+        self.reads.remove(at);
+    }
+
+    /// Whether a change under way overlaps the sectors.
+    #[must_use]
+    pub fn overlaps(&self, volume: usize, first: u64, count: u64) -> bool {
+        self.under_way.iter().any(|c| c.volume == volume && c.first < first + count && first < c.first + c.count)
+    }
+
+    /// A change begins: from now on it may be seen.
+    pub fn change_begins(&mut self, volume: usize, first: u64, count: u64, kind: Change) -> ChangeId {
+        let begin = self.tick();
+        self.changes += 1;
+        let id = ChangeId(self.changes);
+        let v = &mut self.volumes[volume];
+        for nth in first..first + count {
+            let value = match kind {
+                Change::Write { number } => crate::content::value_of(number, volume, nth),
+                Change::Zero | Change::Trim => 0,
+            };
+            let sector = &mut v.sectors[nth as usize];
+            sector.entries.push(Entry {
+                value,
+                change: id.0,
+                begin,
+                end: NEVER,
+                gone: NEVER,
+                softly: false,
+                acknowledged: false,
+                durable: false,
+                buried: false,
+            });
+            if !std::mem::replace(&mut sector.listed, true) {
+                v.unsettled.push(nth as u32);
+            }
+        }
+        self.under_way.push(UnderWay { id, volume, first, count, kind });
+        id
+    }
+
+    /// A change ends.
+    pub fn change_ends(&mut self, id: ChangeId, ended: Ended) {
+        let now = self.tick();
+        let at = self.under_way.iter().position(|c| c.id == id).expect("a change ends once");
+        let change = self.under_way.swap_remove(at);
+        let ended = if change.kind == Change::Trim && matches!(ended, Ended::Well { .. }) { Ended::Unknown } else { ended };
+        for nth in change.first..change.first + change.count {
+            let entries = &mut self.volumes[change.volume].sectors[nth as usize].entries;
+            let at = entries.iter().position(|e| e.change == id.0).expect("a change under way is listed");
+            match ended {
+                Ended::Refused => {
+                    entries.remove(at);
+                }
+                Ended::Unknown => entries[at].end = now,
+                Ended::Well { fua } => {
+                    entries[at].end = now;
+                    entries[at].acknowledged = true;
+                    let begin = entries[at].begin;
+                    // An older change that is not durable may be sent again after this one, and then fail.
+                    let alone = entries.iter().all(|e| e.durable || e.change == id.0);
+                    entries[at].durable = fua;
+                    for other in entries.iter_mut().filter(|e| e.end < begin && (e.gone == NEVER || e.softly)) {
+                        (other.gone, other.softly) = (now, false);
+                    }
+                    if fua && alone {
+                        entries.iter_mut().filter(|e| e.end < begin).for_each(|e| e.buried = true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A read that began at `begin` ends with these values.
+    ///
+    /// # Errors
+    /// What it may not have seen.
+    pub fn read_ends(
+        &mut self,
+        volume: usize,
+        first: u64,
+        begin: u64,
+        values: impl Iterator<Item = Option<u64>>,
+    ) -> Result<(), Violation> {
+        let now = self.tick();
+        self.read_fails(begin);
+        let v = &mut self.volumes[volume];
+        for (nth, value) in (first..).zip(values) {
+            let Some(value) = value else {
+                return Err(Violation(format!("volume {volume}, sector {nth}: torn or foreign bytes")));
+            };
+            let entries = &mut v.sectors[nth as usize].entries;
+            let mut seen = entries.iter().filter(|e| e.value == value && e.gone > begin).peekable();
+            if seen.peek().is_none() {
+                let seen = describe(value);
+                let known: Vec<String> = entries.iter().map(Entry::describe).collect();
+                return Err(Violation(format!(
+                    "volume {volume}, sector {nth}: a read of {begin}..{now} saw {seen}; known: {}",
+                    known.join("; ")
+                )));
+            }
+            if entries.len() == 1 || begin <= v.doubt {
+                continue;
+            }
+            let firmly = seen.any(|e| e.acknowledged);
+            for other in entries.iter_mut().filter(|e| e.value != value && e.end < begin) {
+                if other.gone == NEVER || (other.softly && firmly) {
+                    (other.gone, other.softly) = (now, !firmly);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A flush that began at `begin` succeeded: what had been acknowledged before is there for ever.
+    pub fn flushed(&mut self, volume: usize, begin: u64) {
+        let now = self.tick();
+        let oldest_read = self.reads.first().copied().unwrap_or(now);
+        let v = &mut self.volumes[volume];
+        let mut unsettled = std::mem::take(&mut v.unsettled);
+        unsettled.retain(|nth| {
+            let sector = &mut v.sectors[*nth as usize];
+            for entry in &mut sector.entries {
+                entry.durable |= entry.acknowledged && entry.end < begin;
+                entry.buried |= !entry.softly && entry.gone <= begin;
+            }
+            // A read under way may still return what is buried.
+            sector.entries.retain(|e| !e.buried || e.gone > oldest_read);
+            sector.listed = sector.entries.len() > 1 || !sector.entries[0].durable;
+            sector.listed
+        });
+        v.unsettled = unsettled;
+    }
+
+    /// A flush failed: what was acknowledged and not yet flushed may be gone, and that was told.
+    pub fn flush_failed(&mut self, volume: usize) {
+        self.lost(volume);
+    }
+
+    /// The back end lost what nobody will send again. What was not flushed may be there or not.
+    pub fn lost(&mut self, volume: usize) {
+        self.revive(volume, |_| true);
+    }
+
+    /// The back end lost what it had not flushed; what was acknowledged will be sent again.
+    pub fn restarted(&mut self, volume: usize) {
+        self.revive(volume, |entry| entry.softly);
+    }
+
+    fn revive(&mut self, volume: usize, which: impl Fn(&Entry) -> bool) {
+        let now = self.tick();
+        let v = &mut self.volumes[volume];
+        v.doubt = now;
+        for nth in &v.unsettled {
+            for entry in v.sectors[*nth as usize].entries.iter_mut().filter(|e| which(e) && !e.buried) {
+                (entry.gone, entry.softly) = (NEVER, false);
+            }
+        }
+    }
+
+    /// Forebay is gone: what was under way happened or not, and will not happen any more.
+    pub fn crashed(&mut self) {
+        self.reads.clear();
+        for change in std::mem::take(&mut self.under_way) {
+            let id = change.id;
+            self.under_way.push(change);
+            self.change_ends(id, Ended::Unknown);
+        }
+    }
+}
+
+impl Entry {
+    fn describe(&self) -> String {
+        let end = |at: u64| if at == NEVER { "..".to_owned() } else { at.to_string() };
+        let flags = [(self.acknowledged, " acknowledged"), (self.durable, " durable"), (self.softly, " softly")];
+        let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        format!("{} from {} to {}{}, gone {}", describe(self.value), self.begin, end(self.end), flags, end(self.gone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::value_of;
+
+    const WELL: Ended = Ended::Well { fua: false };
+
+    fn write(oracle: &mut Oracle, number: u64) -> ChangeId {
+        oracle.change_begins(0, 0, 1, Change::Write { number })
+    }
+
+    fn read(oracle: &mut Oracle, number: u64) -> bool {
+        let begin = oracle.read_begins();
+        read_since(oracle, begin, number)
+    }
+
+    fn read_since(oracle: &mut Oracle, begin: u64, number: u64) -> bool {
+        let value = if number == 0 { 0 } else { value_of(number, 0, 0) };
+        oracle.read_ends(0, 0, begin, [Some(value)].into_iter()).is_ok()
+    }
+
+    #[test]
+    fn an_acknowledged_write_is_what_is_read() {
+        let mut oracle = Oracle::new(&[1]);
+        let one = write(&mut oracle, 1);
+        assert!(read(&mut oracle, 0));
+        oracle.change_ends(one, WELL);
+        assert!(!read(&mut oracle, 0));
+        assert!(read(&mut oracle, 1));
+        let begin = oracle.read_begins();
+        assert!(oracle.read_ends(0, 0, begin, [None].into_iter()).is_err());
+    }
+
+    #[test]
+    fn a_read_under_a_write_sees_the_old_or_the_new() {
+        let mut oracle = Oracle::new(&[1]);
+        let begin = oracle.read_begins();
+        let again = oracle.read_begins();
+        let one = write(&mut oracle, 1);
+        oracle.change_ends(one, WELL);
+        assert!(read_since(&mut oracle, begin, 0));
+        assert!(read_since(&mut oracle, again, 1));
+    }
+
+    #[test]
+    fn the_first_read_decides_between_overlapping_writes() {
+        for first in [1, 2] {
+            let mut oracle = Oracle::new(&[1]);
+            let (one, two) = (write(&mut oracle, 1), write(&mut oracle, 2));
+            oracle.change_ends(one, WELL);
+            oracle.change_ends(two, WELL);
+            assert!(read(&mut oracle, first));
+            assert!(!read(&mut oracle, 3 - first));
+            assert!(!read(&mut oracle, 0));
+        }
+    }
+
+    #[test]
+    fn a_failed_write_is_there_or_not_for_good() {
+        for seen in [0, 1] {
+            let mut oracle = Oracle::new(&[1]);
+            let one = write(&mut oracle, 1);
+            oracle.change_ends(one, Ended::Unknown);
+            assert!(read(&mut oracle, seen));
+            assert!(!read(&mut oracle, 1 - seen));
+        }
+    }
+
+    #[test]
+    fn only_what_was_flushed_outlives_a_loss() {
+        for begin_first in [false, true] {
+            let mut oracle = Oracle::new(&[1]);
+            let mut begin = oracle.flush_begins();
+            let one = write(&mut oracle, 1);
+            oracle.change_ends(one, WELL);
+            if !begin_first {
+                begin = oracle.flush_begins();
+            }
+            oracle.flushed(0, begin);
+            oracle.lost(0);
+            assert_eq!(read(&mut oracle, 0), begin_first);
+            assert!(read(&mut oracle, 1) != begin_first);
+        }
+    }
+
+    #[test]
+    fn a_write_with_fua_is_durable_by_itself() {
+        let mut oracle = Oracle::new(&[1]);
+        let one = write(&mut oracle, 1);
+        oracle.change_ends(one, Ended::Well { fua: true });
+        oracle.lost(0);
+        assert!(!read(&mut oracle, 0));
+    }
+
+    #[test]
+    fn what_was_refused_never_shows() {
+        let mut oracle = Oracle::new(&[1]);
+        let one = write(&mut oracle, 1);
+        oracle.change_ends(one, Ended::Refused);
+        assert!(!read(&mut oracle, 1));
+    }
+
+    #[test]
+    fn a_crash_leaves_what_was_under_way_open_once() {
+        let mut oracle = Oracle::new(&[1]);
+        write(&mut oracle, 1);
+        oracle.crashed();
+        assert!(read(&mut oracle, 1));
+        assert!(!read(&mut oracle, 0));
+    }
+}

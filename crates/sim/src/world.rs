@@ -1,0 +1,370 @@
+//! A world: one seed's machine, through several lives of the process.
+//!
+//! A life goes through phases; each has its traffic and its faults. It ends in order or by a crash of the process or
+//! the machine, at any I/O. In between, and at the end of the last life, everything comes to rest: then nothing may be
+//! left under way, and what the cache serves has to be what the back ends hold.
+
+use crate::dice::Dice;
+use crate::front::Shared;
+use crate::host::Generation;
+use crate::ledger::{Count, Ledger, SharedLedger};
+use crate::life::Life;
+use crate::medium::Medium;
+use crate::model_device::{Character, Disk, lose_power};
+use crate::oracle::Oracle;
+use crate::setup::{BackendKind, Setup};
+use crate::traffic::Traffic;
+use forebay_wire::disk::layout::TABLE_OFFSET;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Everything comes to rest within this time once nothing fails any more.
+const REST_NS: u64 = 300 * SECOND_NS;
+/// Faults that every seed has at least.
+pub const FAULTS_MIN: u64 = 3;
+
+/// Where a volume's bytes are.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// On a disk of this machine.
+    Disk(Rc<Disk>),
+}
+
+/// What outlives the process.
+pub struct Machine {
+    /// All of the world's chance.
+    pub dice: Dice,
+    /// See there.
+    pub ledger: SharedLedger,
+    /// See there.
+    pub setup: Setup,
+    /// See there.
+    pub shared: Rc<Shared>,
+    /// The cache disk, if there is one.
+    pub disk: Option<Rc<Disk>>,
+    /// By volume.
+    pub stores: Vec<Store>,
+    /// The state directory.
+    pub generation: Rc<Generation>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Of everything that happened, in order.
+    pub digest: u64,
+    /// By [`Count`].
+    pub counts: Vec<u64>,
+    /// Client operations.
+    pub operations: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Virtual time.
+    pub now_ns: u64,
+}
+
+/// Runs a seed to its end.
+///
+/// # Panics
+/// When a promise is broken; the message says which.
+#[must_use]
+pub fn run(seed: u64, verbose: bool) -> Outcome {
+    let mut machine = Machine::new(seed, verbose);
+    loop {
+        let mut life = Life::begin(&mut machine);
+        let end = machine.live(&mut life);
+        life.count_states();
+        machine.end(life, end);
+        if machine.is_done() {
+            break;
+        }
+    }
+    let mut life = Life::begin(&mut machine);
+    machine.rest(&mut life, true);
+    life.count_states();
+    machine.outcome()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    ProcessCrash,
+    MachineCrash,
+    Stopped,
+}
+
+impl Machine {
+    fn new(seed: u64, verbose: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let ledger = Ledger::new(verbose);
+        let setup = Setup::draw(&mut dice);
+        ledger.say(|| format!("seed {seed}: {setup:?}"));
+        let sectors: Vec<u64> = setup.volumes.iter().map(|v| v.sectors).collect();
+        let traffic = Traffic::draw(&mut dice, &sectors, u64::from(setup.page_bytes / 512), 8);
+        let shared = Shared {
+            oracle: RefCell::new(Oracle::new(&sectors)),
+            traffic: RefCell::new(traffic),
+            operations: Cell::new(0),
+            writes: Cell::new(0),
+            troubled: sectors.iter().map(|_| Cell::new(false)).collect(),
+            generation_troubled: Cell::new(false),
+        };
+        let stores = setup.volumes.iter().map(|volume| {
+            let what = if volume.backend == BackendKind::Local { Count::StateLocal } else { Count::StateCoarse };
+            ledger.add(what, 1);
+            Store::Disk(Disk::new(volume.bytes(), setup.latency_ns[1]))
+        });
+        let stores = stores.collect();
+        let disk = (setup.disk_bytes > 0).then(|| Disk::new(setup.disk_bytes, setup.latency_ns[0]));
+        if disk.is_none() {
+            ledger.add(Count::StateMemoryOnly, 1);
+        }
+        let generation = Rc::new(Generation::default());
+        Self { dice, ledger, setup, shared: Rc::new(shared), disk, stores, generation }
+    }
+
+    /// What the back ends hold.
+    #[must_use]
+    pub fn truth(&self) -> Vec<Rc<RefCell<Medium>>> {
+        self.stores.iter().map(|store| match store {
+            Store::Disk(disk) => Rc::clone(&disk.medium),
+        }).collect()
+    }
+
+    fn faults(&self) -> u64 {
+        let counts = self.ledger.counts();
+        let of = |what: &&Count| what.name().0 == "fault";
+        Count::ALL.iter().filter(of).map(|what| counts[*what as usize]).sum()
+    }
+
+    fn is_done(&self) -> bool {
+        self.shared.operations.get() >= self.setup.operations && self.faults() >= FAULTS_MIN
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            digest: self.ledger.digest(),
+            counts: self.ledger.counts(),
+            operations: self.shared.operations.get(),
+            faults: self.faults(),
+            now_ns: self.ledger.now_ns(),
+        }
+    }
+
+    /// One life, up to its end.
+    fn live(&mut self, life: &mut Life) -> End {
+        let end = self.dice.pick(&[End::ProcessCrash, End::ProcessCrash, End::MachineCrash, End::Stopped]);
+        self.heal();
+        if life.had_table && self.dice.chance(300) {
+            // What the table brought back, before anything changes.
+            self.rest(life, true);
+        }
+        let until = self.shared.operations.get() + self.dice.between(40, 500);
+        while self.shared.operations.get() < until {
+            self.draw_phase(life);
+            let crash_at = (end != End::Stopped && self.dice.chance(150)).then(|| self.ledger.ios() + self.dice.below(300));
+            if self.phase(life, crash_at) {
+                return end;
+            }
+            match self.dice.below(10) {
+                0 => self.rest(life, self.shared.operations.get() % 3 == 0),
+                1 | 2 => self.idle(life, 5 * SECOND_NS),
+                _ => {}
+            }
+        }
+        if end == End::Stopped {
+            self.stop(life);
+        }
+        end
+    }
+
+    /// Runs until the phase has had its operations. True: it is time to crash.
+    fn phase(&mut self, life: &mut Life, crash_at: Option<u64>) -> bool {
+        let operations = self.shared.operations.get() + self.dice.between(10, 150);
+        let end_ns = self.ledger.now_ns() + 60 * SECOND_NS;
+        life.shard.front().wake();
+        while self.shared.operations.get() < operations && self.ledger.now_ns() < end_ns {
+            life.turn();
+            if crash_at.is_some_and(|at| self.ledger.ios() >= at) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Time goes by without new requests.
+    fn idle(&mut self, life: &mut Life, for_ns: u64) {
+        self.shared.traffic.borrow_mut().on = false;
+        let until_ns = self.ledger.now_ns() + for_ns;
+        while self.ledger.now_ns() < until_ns {
+            life.turn();
+        }
+    }
+
+    fn draw_phase(&mut self, life: &Life) {
+        let sectors: Vec<u64> = self.setup.volumes.iter().map(|v| v.sectors).collect();
+        let page = life.setup.page_bytes;
+        let longest = forebay_core::CacheConfig::request_bytes_max_of(page) / 512;
+        *self.shared.traffic.borrow_mut() =
+            Traffic::draw(&mut self.dice, &sectors, u64::from(page / 512), u64::from(longest));
+        self.heal();
+        if let Some(disk) = self.disk.clone()
+            && self.dice.chance(500)
+        {
+            let character = draw_character(&mut self.dice, disk.character.get(), true);
+            disk.character.set(character);
+            if self.dice.chance(150) {
+                self.rot(&disk);
+            }
+        }
+        for (volume, store) in self.stores.iter().enumerate() {
+            if !self.dice.chance(300) {
+                continue;
+            }
+            match store {
+                Store::Disk(disk) => {
+                    let character = draw_character(&mut self.dice, disk.character.get(), false);
+                    disk.character.set(character);
+                    self.shared.troubled[volume].set(true);
+                }
+            }
+        }
+        self.generation.fails.set(self.dice.chance(150));
+    }
+
+    /// All faults end.
+    fn heal(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.character.set(Character::sound(self.setup.latency_ns[0]));
+        }
+        for store in &self.stores {
+            match store {
+                Store::Disk(disk) => disk.character.set(Character::sound(self.setup.latency_ns[1])),
+            }
+        }
+        self.generation.fails.set(false);
+    }
+
+    /// A bit of the cache disk flips.
+    fn rot(&mut self, disk: &Disk) {
+        let bytes = disk.medium.borrow().bytes();
+        let (what, from, to) = match self.dice.below(8) {
+            0 => (Count::FaultSuperblockRot, 0, 4096),
+            1 => (Count::FaultIntentRot, 8192, 8192 + 4096 * 2 * self.setup.volumes.len() as u64),
+            2 | 3 => (Count::FaultTableRot, TABLE_OFFSET, TABLE_OFFSET + 4 * 4096),
+            _ => (Count::FaultDiskRot, 1 << 20, bytes),
+        };
+        let byte = self.dice.between(from, to - 1);
+        let bit = self.dice.below(8) as u32;
+        self.ledger.count(what, byte, u64::from(bit));
+        disk.medium.borrow_mut().rot(byte, bit);
+    }
+
+    /// Everything comes to rest and is looked at.
+    fn rest(&mut self, life: &mut Life, compare: bool) {
+        self.heal();
+        self.shared.traffic.borrow_mut().on = false;
+        self.run_until(life, |life| {
+            let gauges = life.shard.cache().gauges();
+            life.shard.front().is_quiet() && life.shard.cache().is_idle() && !gauges.recovering
+        });
+        self.flush(life);
+        self.idle(life, 5 * SECOND_NS);
+        let gauges = life.shard.cache().gauges();
+        if gauges.disk_attached && life.setup.intent_map {
+            assert_eq!(gauges.intent_regions, 0, "regions are clear 5 s after the last write");
+            assert_eq!(gauges.dirty_sectors, 0, "the table is written");
+        }
+        if compare {
+            self.compare(life);
+            self.run_until(life, |life| life.shard.front().is_quiet() && life.shard.cache().is_idle());
+        }
+        self.ledger.say(|| "all is at rest".to_owned());
+    }
+
+    fn run_until(&mut self, life: &mut Life, done: impl Fn(&mut Life) -> bool) {
+        let end_ns = self.ledger.now_ns() + REST_NS;
+        while !done(life) {
+            assert!(self.ledger.now_ns() < end_ns, "it does not come to rest: {:?}", life.shard.cache().gauges());
+            life.turn();
+        }
+    }
+
+    /// Flushes until it succeeds: once is enough if nothing had gone wrong.
+    fn flush(&mut self, life: &mut Life) {
+        for attempt in 0.. {
+            life.shard.front().flush_all();
+            let volumes = self.stores.len();
+            self.run_until(life, |life| life.shard.front().flush_results().len() == volumes);
+            if life.shard.front().flush_results().iter().all(Result::is_ok) {
+                return;
+            }
+            assert!(attempt < 4, "flush after flush fails and nothing is wrong");
+        }
+    }
+
+    /// Reads everything through the cache, and compares.
+    fn compare(&mut self, life: &mut Life) {
+        self.ledger.add(Count::StateWholeReadBack, 1);
+        let portion = u64::from(life.setup.page_bytes / 512).max(128);
+        for volume in 0..self.stores.len() {
+            let sectors = self.setup.volumes[volume].sectors;
+            for first in (0..sectors).step_by(portion as usize) {
+                life.shard.front().compare(volume, first, portion.min(sectors - first));
+                self.run_until(life, |life| life.shard.front().is_quiet());
+            }
+        }
+    }
+
+    /// An orderly stop.
+    fn stop(&mut self, life: &mut Life) {
+        {
+            // Clients who go on are refused from now on; they should not fill the books.
+            let mut traffic = self.shared.traffic.borrow_mut();
+            traffic.on = self.dice.chance(500);
+            traffic.think_ns = SECOND_NS;
+        }
+        life.shard.front().drain();
+        self.run_until(life, |life| life.shard.front().drained().is_some());
+        self.shared.traffic.borrow_mut().on = false;
+        self.run_until(life, |life| life.shard.front().is_quiet());
+    }
+
+    /// The process is gone, one way or another.
+    fn end(&mut self, life: Life, end: End) {
+        self.ledger.say(|| format!("end: {end:?}"));
+        drop(life);
+        self.shared.oracle.borrow_mut().crashed();
+        match end {
+            End::Stopped => {}
+            End::ProcessCrash => self.ledger.count(Count::FaultProcessCrash, 0, 0),
+            End::MachineCrash => {
+                self.ledger.count(Count::FaultMachineCrash, 0, 0);
+                if let Some(disk) = &self.disk {
+                    lose_power(disk, &self.ledger, &mut self.dice);
+                }
+                for (volume, store) in self.stores.iter().enumerate() {
+                    match store {
+                        Store::Disk(disk) => lose_power(disk, &self.ledger, &mut self.dice),
+                    };
+                    self.shared.oracle.borrow_mut().lost(volume);
+                }
+            }
+        }
+    }
+}
+
+fn draw_character(dice: &mut Dice, sound: Character, is_disk: bool) -> Character {
+    let kind = dice.below(if is_disk { 8 } else { 5 });
+    let many = dice.pick(&[3, 30]);
+    match kind {
+        0 => Character { errors: many, ..sound },
+        1 => Character { slow: many * 3, slow_ns: 600_000_000, ..sound },
+        2 => Character { hangs: many / 3, hang_ns: dice.pick(&[15, 45]) * SECOND_NS, ..sound },
+        3 => Character { dead: dice.chance(300), ..sound },
+        4 => Character { errors: many / 2, slow: many, slow_ns: 150_000_000, ..sound },
+        5 => Character { lost: many, ..sound },
+        6 => Character { misdirected: many, ..sound },
+        _ => Character { lost: many, misdirected: many, errors: many / 6, ..sound },
+    }
+}
