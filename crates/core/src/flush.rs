@@ -78,6 +78,9 @@ impl Cache {
         let result = if owed { Err(IoError::Lost) } else { result };
         let stats = &mut self.stats.volumes[volume.index()];
         let lost = matches!(result, Err(IoError::Failed | IoError::Lost)) && !owed;
+        // The back end says so only once; those who asked meanwhile, or were told of the deadline only, have to hear it too.
+        let unheard = v.flushes.under_way.is_empty() || !v.flushes.waiting.is_empty();
+        v.flushes.owes_failure = unheard && (lost || (owed && v.flushes.under_way.is_empty()));
         if result.is_ok() {
             v.flushed_seq = v.flushed_seq.max(covers);
         }

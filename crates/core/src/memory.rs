@@ -39,8 +39,9 @@ pub(crate) struct MemoryTier {
     /// Transit units in all, and unreserved.
     transit_max: u32,
     transit_units: u32,
-    /// Frames that silent devices hold.
+    /// Frames that silent devices hold: taken from those that keep pages, and from transit.
     orphans: u32,
+    orphan_units: u32,
     kept: u32,
     kept_max: u32,
 }
@@ -58,6 +59,7 @@ impl MemoryTier {
             transit_max: transit_frames,
             transit_units: transit_frames,
             orphans: 0,
+            orphan_units: 0,
             kept: 0,
             kept_max,
         }
@@ -101,11 +103,13 @@ impl MemoryTier {
         assert!(self.transit_units <= self.transit_max, "more transit units came back than went out");
     }
 
-    /// Sets frames aside that a silent disk may still write, all or none. They are taken from those that keep pages, at
-    /// most half of them.
+    /// Sets frames aside that a silent disk may still write, all or none: of those that keep pages at most half, then of
+    /// the transit units as many as stores may have.
     pub(crate) fn reserve_orphans(&mut self, frames: u32) -> bool {
         if self.orphans + frames > self.kept_max / 2 {
-            return false;
+            let taken = self.take_units(frames, self.transit_max / 2);
+            self.orphan_units += if taken { frames } else { 0 };
+            return taken;
         }
         self.orphans += frames;
         while self.kept > self.kept_max - self.orphans {
@@ -117,7 +121,12 @@ impl MemoryTier {
     }
 
     pub(crate) fn release_orphan(&mut self) {
-        self.orphans -= 1;
+        if self.orphan_units > 0 {
+            self.orphan_units -= 1;
+            self.unreserve(1);
+        } else {
+            self.orphans -= 1;
+        }
     }
 
     pub(crate) fn lookup(&self, key: PageKey) -> Option<FrameId> {
