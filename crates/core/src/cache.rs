@@ -125,7 +125,8 @@ impl Cache {
                 flushes: Flushes::default(),
                 sweep_flush: false,
                 doubts: 0,
-                write_seq: 0,
+                // Regions in flight at the last stop: what was written there may still be in the back end's cache.
+                write_seq: u64::from(volume.in_flight_regions.iter().any(|word| *word != 0)),
                 flushed_seq: 0,
             })
             .collect();
