@@ -119,8 +119,14 @@ impl Budget {
         let frames = demand.memory_bytes.saturating_sub(fixed_bytes) / frame_bytes;
         let frames = frames.min(u64::from(u32::MAX) - 2);
         if frames < TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN {
-            let minimum_bytes = fixed_bytes + (TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN) * frame_bytes;
-            return Err(TooSmall { minimum_bytes, fixed_bytes });
+            let frames_bytes = (TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN) * frame_bytes;
+            // What NBD back ends may hold grows with the memory, a sixteenth of it, and by half for rounding.
+            let mut minimum_bytes = fixed_bytes + frames_bytes;
+            for _ in 0..64 {
+                minimum_bytes =
+                    fixed_bytes - nbd_bytes + self::nbd_bytes(minimum_bytes, demand.nbd_volumes) + frames_bytes;
+            }
+            return Err(TooSmall { minimum_bytes, fixed_bytes: minimum_bytes - frames_bytes });
         }
         // A request touches a page or two as a rule; a quarter of the memory is the most that waiting may cost.
         let transit_frames = (frames / 4).min(demand.requests_max).max(TRANSIT_FRAMES_MIN);
