@@ -35,7 +35,8 @@ fn apply_all(head: &mut [u8], plan: &Plan) {
 /// A head on which a cache with these volumes runs.
 fn running(volumes: &[VolumeFacts]) -> (Vec<u8>, CacheDisk) {
     let mut head = vec![0; HEAD_BYTES];
-    let plan = plan(&head, &wanted(volumes)).unwrap();
+    // Formatting raises it to what the tests go on with.
+    let plan = plan(&head, &Wanted { generation: Some(2), ..wanted(volumes) }).unwrap();
     assert_eq!((plan.notices.as_slice(), plan.recover), ([Notice::Formatted].as_slice(), false));
     apply_all(&mut head, &plan);
     (head, plan.disk)
@@ -137,7 +138,7 @@ fn a_failed_write_of_a_map_is_tried_again_at_the_same_place() {
 #[test]
 fn without_intent_maps_a_crash_drops_everything_and_an_orderly_stop_nothing() {
     let volumes = [volume("a")];
-    let off = Wanted { intent_map: false, ..wanted(&volumes) };
+    let off = Wanted { intent_map: false, generation: Some(2), ..wanted(&volumes) };
     let mut head = vec![0; HEAD_BYTES];
     let first = plan(&head, &off).unwrap();
     assert_eq!(in_flight(&first, 0), 0);
@@ -165,8 +166,10 @@ fn what_is_not_ours_is_refused_and_formatted_only_by_force() {
     for mut head in [ext4, newer, damaged] {
         let plan = plan(&head, &Wanted { force_format: true, ..wanted(&volumes) }).unwrap();
         assert_eq!(plan.notices, [Notice::Formatted]);
+        assert_eq!(plan.generation, 4, "the disk used until now is not to be believed again");
         apply_all(&mut head, &plan);
-        assert!(super::plan(&head, &wanted(&volumes)).unwrap().recover);
+        let again = Wanted { generation: Some(plan.generation), ..wanted(&volumes) };
+        assert!(super::plan(&head, &again).unwrap().recover);
     }
 }
 
@@ -202,7 +205,8 @@ fn another_page_or_device_size_formats_anew() {
         assert!(matches!(plan.notices[..], [Notice::LayoutChanged { what: seen, .. }] if seen == what));
         assert!(!plan.recover && plan.disk.superblock().sequence > disk.superblock().sequence);
         apply_all(&mut head, &plan);
-        assert!(super::plan(&head, &wanted).unwrap().recover);
+        let again = Wanted { generation: Some(plan.generation), ..wanted };
+        assert!(super::plan(&head, &again).unwrap().recover);
     }
 }
 
