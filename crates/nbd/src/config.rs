@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 
+/// Frames that the longest request pins.
+const REQUEST_PAGES_MAX: u32 = forebay_core::REQUEST_PAGES_MAX as u32;
+
 /// What connections may hold of their shard at a time. Beyond it, nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
@@ -31,10 +34,16 @@ pub struct Share {
 }
 
 impl Share {
-    /// Half of `all_max` is divided among `clients_max` clients, the other half is common.
+    /// Half of `all_max` is divided among `clients_max` clients, the other half is common; and at least `common_min`
+    /// is common, what the longest request needs.
+    ///
+    /// # Panics
+    /// When there is less than `common_min`.
     #[must_use]
-    pub fn halved(all_max: u32, clients_max: u32) -> Self {
-        Self { all_max, own: all_max / (2 * clients_max.max(1)) }
+    pub fn halved(all_max: u32, clients_max: u32, common_min: u32) -> Self {
+        assert!(common_min <= all_max, "a request may need {common_min} of {all_max}");
+        let kept = (all_max / 2).min(all_max - common_min);
+        Self { all_max, own: kept / clients_max.max(1) }
     }
 }
 
@@ -49,19 +58,17 @@ impl ConnectionLimits {
     pub const GRACE_NS: u64 = 1_000_000_000;
 
     /// The usual limits for `clients_max` clients of a shard whose core takes `requests_max` requests and pins
-    /// `transit_frames` frames at a time.
+    /// `transit_frames` frames at a time. A quarter of these is left to the core, which gives its last ones to hits only.
     ///
     /// # Panics
     /// When there are too few frames for one request of the longest kind, or no request at all.
     #[must_use]
     pub fn share(requests_max: u32, transit_frames: u32, clients_max: u32) -> Self {
-        let needed = forebay_core::REQUEST_PAGES_MAX as u32;
-        assert!(transit_frames >= needed, "{transit_frames} frames, and a request may need {needed}");
         assert!(requests_max > Self::REQUESTS_SPARED, "{requests_max} requests, {} to spare", Self::REQUESTS_SPARED);
         Self {
             requests_max: Self::REQUESTS_MAX,
-            core_requests: Share::halved(requests_max - Self::REQUESTS_SPARED, clients_max),
-            frames: Share::halved(transit_frames, clients_max),
+            core_requests: Share::halved(requests_max - Self::REQUESTS_SPARED, clients_max, 1),
+            frames: Share::halved(transit_frames - transit_frames / 4, clients_max, REQUEST_PAGES_MAX),
             stall_timeout_ns: Self::STALL_TIMEOUT_NS,
             grace_ns: Self::GRACE_NS,
         }

@@ -44,9 +44,8 @@ pub struct NbdFront {
     ready: VecDeque<u32>,
     /// Sessions with replies to send.
     gathered: Vec<u32>,
-    /// Sessions that wait for what others hold, and since when there is one.
+    /// Sessions that wait for what others hold.
     waiting: Vec<u32>,
-    waiting_since_ns: Option<u64>,
     completions: Vec<Completion>,
     /// When to look next who has stalled for too long.
     stall_check_ns: Option<u64>,
@@ -69,13 +68,18 @@ impl NbdFront {
     /// When there is no memory for the staging buffers.
     ///
     /// # Panics
-    /// When a frame is not a page long.
+    /// When a frame is not a page long, or the limits leave no room for the longest request.
     pub fn new(port: Port, frames: ArenaId, inbox: Inbox, config: FrontConfig) -> Result<Self, Error> {
         let arena = port.arena(frames);
         assert!(arena.frame_bytes() == config.page_bytes, "frames that are not pages");
         assert!(config.request_bytes_max.is_power_of_two(), "a longest request that is no power of two");
         let staging = Rc::new(Arena::new(config.clients_max, STAGING_BYTES)?);
         let staging_id = port.add_arena(Rc::clone(&staging));
+        let limits = &config.connection;
+        let part_pool = Pool::new(limits.core_requests, config.clients_max, 1, 1);
+        // The shortest part is a page, which may touch two.
+        let pages_max = config.request_bytes_max / config.page_bytes + 1;
+        let frame_pool = Pool::new(limits.frames, config.clients_max, 2, pages_max);
         let shared = Shared {
             port,
             frames: arena,
@@ -83,8 +87,10 @@ impl NbdFront {
             config,
             requests: Table::new(),
             parts: Table::new(),
-            part_pool: Pool::new(config.connection.core_requests, config.clients_max),
-            frame_pool: Pool::new(config.connection.frames, config.clients_max),
+            part_pool,
+            frame_pool,
+            borrows_next: None,
+            own_part_bytes: own_part_bytes(&frame_pool, &config),
             events: Vec::new(),
             sent: Vec::new(),
             counters: Counters::default(),
@@ -101,7 +107,6 @@ impl NbdFront {
             ready: VecDeque::new(),
             gathered: Vec::new(),
             waiting: Vec::new(),
-            waiting_since_ns: None,
             completions: Vec::new(),
             stall_check_ns: None,
             sent_deadline_ns: None,
@@ -193,9 +198,13 @@ impl NbdFront {
             seat.in_gathered = true;
             self.gathered.push(index);
         }
-        if seat.session.wants_pool() && !seat.in_waiting {
-            seat.in_waiting = true;
-            self.waiting.push(index);
+        let waits = seat.session.waits_since_ns().is_some();
+        if waits != seat.in_waiting {
+            seat.in_waiting = waits;
+            match waits {
+                true => self.waiting.push(index),
+                false => self.waiting.retain(|&waiting| waiting != index),
+            }
         }
         if let Some(since_ns) = seat.session.stalled_ns() {
             let check_ns = since_ns + self.shared.config.connection.stall_timeout_ns;
@@ -203,10 +212,6 @@ impl NbdFront {
         }
         // A seat in line for a turn stays until its turn comes.
         if seat.session.is_gone() && !seat.in_ready && !seat.in_gathered {
-            if seat.in_waiting {
-                // What it waits for may be its own to give.
-                self.waiting.retain(|&waiting| waiting != index);
-            }
             seat.session.leave_pools(&mut self.shared);
             self.staging_free.push(seat.session.staging_frame());
             self.sessions[index as usize] = None;
@@ -241,43 +246,65 @@ impl NbdFront {
 
     /// Lets those go on that wait for what was given back.
     fn share_what_was_given(&mut self) {
-        if self.was_given() {
-            self.shared.part_pool.forget_given();
-            self.shared.frame_pool.forget_given();
-            self.waiting_since_ns = None;
-            let mut waiting = std::mem::take(&mut self.waiting);
-            for index in waiting.drain(..) {
-                self.seat(index).in_waiting = false;
-                self.with(index, |session, _| session.pool_given());
-            }
-            self.waiting = waiting;
+        if !self.was_given() {
+            return;
+        }
+        self.shared.part_pool.forget_given();
+        self.shared.frame_pool.forget_given();
+        for place in 0..self.waiting.len() {
+            self.with(self.waiting[place], |session, _| session.pool_given());
         }
     }
 
-    /// Notes since when somebody waits and nothing is given back.
-    fn watch_the_waiting(&mut self, now_ns: u64) {
-        if self.waiting.is_empty() {
-            self.waiting_since_ns = None;
-        } else if self.waiting_since_ns.is_none() {
-            self.waiting_since_ns = Some(now_ns);
-            let check_ns = now_ns + self.shared.config.connection.grace_ns;
-            self.stall_check_ns = Some(self.stall_check_ns.map_or(check_ns, |at_ns| at_ns.min(check_ns)));
+    /// Who has waited for longest, and the one after, with their times.
+    fn longest_waits(&self) -> [Option<(u64, u32)>; 2] {
+        let mut longest = [None; 2];
+        for &index in &self.waiting {
+            let seat = self.sessions[index as usize].as_ref();
+            let since_ns = seat.and_then(|seat| seat.session.waits_since_ns()).unwrap_or(u64::MAX);
+            let this = Some((since_ns, index));
+            if longest[0].is_none_or(|first| (since_ns, index) < first) {
+                longest = [this, longest[0]];
+            } else if longest[1].is_none_or(|second| (since_ns, index) < second) {
+                longest[1] = this;
+            }
         }
+        longest
+    }
+
+    /// Sees to it that stalls are looked for while somebody waits.
+    fn watch_who_waits(&mut self, now_ns: u64) {
+        if let [Some((since_ns, _)), _] = self.longest_waits() {
+            let grace_ns = self.shared.config.connection.grace_ns;
+            self.check_stalls_at((since_ns + grace_ns).max(now_ns + grace_ns / 4));
+        }
+    }
+
+    fn check_stalls_at(&mut self, check_ns: u64) {
+        self.stall_check_ns = Some(self.stall_check_ns.map_or(check_ns, |at_ns| at_ns.min(check_ns)));
     }
 
     fn check_stalls(&mut self, now_ns: u64) {
         if self.stall_check_ns.is_none_or(|check_ns| now_ns < check_ns) {
             return;
         }
+        self.stall_check_ns = None;
         let grace_ns = self.shared.config.connection.grace_ns;
-        self.stall_check_ns = self.waiting_since_ns.map(|_| now_ns + grace_ns);
-        let others_wait = self.waiting_since_ns.is_some_and(|since_ns| since_ns + grace_ns <= now_ns);
+        let waits = self.longest_waits();
         for index in 0..self.sessions.len() as u32 {
             if self.sessions[index as usize].is_some() {
+                let of_others = waits.iter().flatten().find(|&&(_, waiting)| waiting != index);
+                let others_wait = of_others.is_some_and(|(since_ns, _)| since_ns + grace_ns <= now_ns);
                 self.with(index, |session, shared| session.check_stall(now_ns, others_wait, shared));
             }
         }
     }
+}
+
+/// The longest part, a power of two, that touches no more pages than a client is entitled to.
+fn own_part_bytes(frames: &Pool, config: &FrontConfig) -> u32 {
+    let pages = frames.entitled() - 1;
+    (config.page_bytes << pages.min(1 << 12).ilog2()).min(config.request_bytes_max)
 }
 
 impl Front for NbdFront {
@@ -289,7 +316,7 @@ impl Front for NbdFront {
         self.check_stalls(now_ns);
         self.share_what_was_given();
         self.give_turns(now_ns);
-        self.watch_the_waiting(now_ns);
+        self.watch_who_waits(now_ns);
         events.extend(self.shared.sent.drain(..).map(|request| FrontEvent::Sent { request }));
         events.append(&mut self.shared.events);
         self.sent_deadline_ns = None;

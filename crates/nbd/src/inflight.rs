@@ -57,7 +57,7 @@ impl<T> Table<T> {
 }
 
 /// A client's request.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// What the client asked.
     pub(crate) wire: WireRequest,
@@ -80,7 +80,7 @@ impl Request {
     pub(crate) fn next_part(&self, part_bytes_max: u32) -> (u64, u32) {
         let offset = self.wire.offset + u64::from(self.issued);
         let left = self.wire.length - self.issued;
-        if self.wire.length <= part_bytes_max {
+        if left <= part_bytes_max {
             return (offset, left);
         }
         let to_boundary = part_bytes_max - (offset % u64::from(part_bytes_max)) as u32;

@@ -56,6 +56,10 @@ pub(crate) struct Shared {
     /// Requests that the core takes.
     pub(crate) part_pool: Pool,
     pub(crate) frame_pool: Pool,
+    /// The session that borrows next.
+    pub(crate) borrows_next: Option<u32>,
+    /// The longest part whose frames are always a client's own.
+    pub(crate) own_part_bytes: u32,
     /// What the core is to hear.
     pub(crate) events: Vec<FrontEvent>,
     /// Requests whose frames are free again; heard before `events`.
@@ -149,8 +153,8 @@ pub(crate) struct Session {
     wants_room: bool,
     /// It can go on.
     wants_turn: bool,
-    /// It waits for what others hold.
-    wants_pool: bool,
+    /// Since when it has waited for what others hold.
+    waits_since_ns: Option<u64>,
     /// Since when the client has not taken a byte of its replies.
     send_stalled_ns: Option<u64>,
     /// Since when the client has owed a payload.
@@ -191,7 +195,7 @@ impl Session {
             long_payloads: false,
             wants_room: false,
             wants_turn: true,
-            wants_pool: false,
+            waits_since_ns: None,
             send_stalled_ns: None,
             fill_stalled_ns: None,
         }
@@ -217,14 +221,23 @@ impl Session {
         self.stage == Stage::Closing && self.parts_open == 0 && self.in_flight == [false; 3]
     }
 
-    /// Whether it waits for requests or frames that others hold.
-    pub(crate) fn wants_pool(&self) -> bool {
-        self.wants_pool
+    /// Since when it has waited for requests or frames that others hold.
+    pub(crate) fn waits_since_ns(&self) -> Option<u64> {
+        self.waits_since_ns
+    }
+
+    /// Whether nobody borrows before it.
+    fn is_next(&self, shared: &Shared) -> bool {
+        shared.borrows_next == Some(self.index)
+    }
+
+    fn let_others_borrow(&self, shared: &mut Shared) {
+        shared.borrows_next = None;
+        shared.frame_pool.note_given();
     }
 
     /// Others gave something back.
     pub(crate) fn pool_given(&mut self) {
-        self.wants_pool = false;
         self.wants_turn = self.stage != Stage::Closing;
     }
 
@@ -299,8 +312,12 @@ impl Session {
             shared.sent.extend(reply.request);
         }
         self.abandon_input(shared);
+        if self.is_next(shared) {
+            self.let_others_borrow(shared);
+        }
         (self.send_stalled_ns, self.fill_stalled_ns) = (None, None);
-        (self.wants_room, self.wants_turn, self.wants_pool) = (false, false, false);
+        self.waits_since_ns = None;
+        (self.wants_room, self.wants_turn) = (false, false);
     }
 
     /// Lets go of the request that the stream was in the middle of.

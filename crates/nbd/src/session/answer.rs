@@ -190,6 +190,9 @@ impl Session {
                     self.send_stalled_ns = None;
                 }
                 self.send_stalled_ns.get_or_insert(now_ns);
+                if self.is_next(shared) {
+                    self.let_others_borrow(shared);
+                }
                 let op = if woken && bytes == 0 {
                     // Woken for nothing: a poll also ends, at once and every time, when the client has shut down
                     // its side.

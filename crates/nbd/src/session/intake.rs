@@ -24,10 +24,25 @@ enum Step {
 impl Session {
     /// Parses what is staged.
     pub(crate) fn advance(&mut self, now_ns: u64, shared: &mut Shared) {
-        (self.wants_turn, self.wants_pool) = (false, false);
+        self.wants_turn = false;
         if self.stage == Stage::Closing {
             return;
         }
+        let was_next = self.is_next(shared);
+        if was_next {
+            shared.borrows_next = None;
+        }
+        let waited_since_ns = self.waits_since_ns.take();
+        self.parse(now_ns, shared);
+        if self.waits_since_ns.is_some() {
+            self.waits_since_ns = waited_since_ns.or(self.waits_since_ns);
+        }
+        if was_next && !self.is_next(shared) {
+            self.let_others_borrow(shared);
+        }
+    }
+
+    fn parse(&mut self, now_ns: u64, shared: &mut Shared) {
         for _ in 0..TURN_STEPS_MAX {
             match self.step(now_ns, shared) {
                 Step::On => {}
@@ -40,9 +55,9 @@ impl Session {
 
     fn step(&mut self, now_ns: u64, shared: &mut Shared) -> Step {
         match self.input {
-            Input::Head => self.next_request(shared),
-            Input::Split { request } => self.next_part_of_read(request, shared),
-            Input::Payload { request, left } => self.next_part_of_write(request, left, shared),
+            Input::Head => self.next_request(now_ns, shared),
+            Input::Split { request } => self.next_part_of_read(now_ns, request, shared),
+            Input::Payload { request, left } => self.next_part_of_write(now_ns, request, left, shared),
             Input::Discard { left } => self.discard(left),
             Input::Filling { .. } => {
                 // Only when the ring was full before.
@@ -53,7 +68,7 @@ impl Session {
         }
     }
 
-    fn next_request(&mut self, shared: &mut Shared) -> Step {
+    fn next_request(&mut self, now_ns: u64, shared: &mut Shared) -> Step {
         if shared.stopping {
             self.drain(CloseReason::Stopped, shared);
             return Step::Waits;
@@ -64,8 +79,8 @@ impl Session {
         if self.requests_open >= shared.config.connection.requests_max {
             return self.wait_for_room();
         }
-        if !shared.part_pool.can_take(self.parts_held, 1) {
-            return self.wait_for_pool();
+        if !self.may_ask(0, shared) {
+            return self.wait_for_pool(now_ns, shared);
         }
         let Some(wire) = WireRequest::decode(&self.staging.peek::<REQUEST_BYTES>()) else {
             self.close(CloseReason::Garbage, shared);
@@ -75,8 +90,8 @@ impl Session {
             return self.refuse(&wire, errno, shared);
         }
         match wire.command {
-            Command::Read => self.begin_read(wire, shared),
-            Command::Write => self.begin_write(wire, shared),
+            Command::Read => self.begin_read(now_ns, wire, shared),
+            Command::Write => self.begin_write(now_ns, wire, shared),
             Command::Disconnect => {
                 self.take_head(&wire, shared);
                 self.drain(CloseReason::Disconnect, shared);
@@ -116,29 +131,28 @@ impl Session {
         Step::On
     }
 
-    fn begin_read(&mut self, wire: WireRequest, shared: &mut Shared) -> Step {
-        let split = wire.length > shared.config.request_bytes_max;
-        let must_be_alone = split && !self.terms.structured;
+    fn begin_read(&mut self, now_ns: u64, wire: WireRequest, shared: &mut Shared) -> Step {
         let request = Request::new(wire);
-        let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if must_be_alone && self.requests_open > 0 {
+        let Some(part) = self.next_part(&request, shared) else {
+            return self.wait_for_pool(now_ns, shared);
+        };
+        let split = part.1 < wire.length;
+        if split && !self.terms.structured && self.requests_open > 0 {
+            // It must be alone.
             return self.wait_for_room();
-        }
-        if !self.may_ask(offset, length, shared) {
-            return self.wait_for_pool();
         }
         self.take_head(&wire, shared);
         let request = self.open(request, shared);
         if split {
             self.input = Input::Split { request };
         } else {
-            self.ask(request, Payload::None, shared);
+            self.ask(request, part, Payload::None, shared);
         }
         Step::On
     }
 
-    fn next_part_of_read(&mut self, place: u32, shared: &mut Shared) -> Step {
-        let request = shared.requests.get(place);
+    fn next_part_of_read(&mut self, now_ns: u64, place: u32, shared: &mut Shared) -> Step {
+        let request = *shared.requests.get(place);
         let all_issued = request.issued == request.wire.length;
         if all_issued && self.terms.structured {
             self.input = Input::Head;
@@ -148,33 +162,31 @@ impl Session {
             // The answer goes on.
             return Step::Waits;
         }
-        let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.may_ask(offset, length, shared) {
-            return self.wait_for_pool();
-        }
-        self.ask(place, Payload::None, shared);
+        let Some(part) = self.next_part(&request, shared) else {
+            return self.wait_for_pool(now_ns, shared);
+        };
+        self.ask(place, part, Payload::None, shared);
         Step::On
     }
 
-    fn begin_write(&mut self, wire: WireRequest, shared: &mut Shared) -> Step {
+    fn begin_write(&mut self, now_ns: u64, wire: WireRequest, shared: &mut Shared) -> Step {
         let request = Request::new(wire);
-        let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.may_ask(offset, length, shared) {
-            return self.wait_for_pool();
-        }
+        let Some(part) = self.next_part(&request, shared) else {
+            return self.wait_for_pool(now_ns, shared);
+        };
         self.take_head(&wire, shared);
         self.long_payloads = wire.length >= LONG_PAYLOAD_BYTES;
         let request = self.open(request, shared);
-        if length == wire.length && length <= self.staging.len() {
-            let at = self.staging.keep(length);
-            self.ask(request, Payload::Staged(at), shared);
+        if part.1 == wire.length && wire.length <= self.staging.len() {
+            let at = self.staging.keep(wire.length);
+            self.ask(request, part, Payload::Staged(at), shared);
         } else {
             self.input = Input::Payload { request, left: wire.length };
         }
         Step::On
     }
 
-    fn next_part_of_write(&mut self, place: u32, left: u32, shared: &mut Shared) -> Step {
+    fn next_part_of_write(&mut self, now_ns: u64, place: u32, left: u32, shared: &mut Shared) -> Step {
         let request = shared.requests.get(place);
         if request.failed.is_some() {
             request.issued = request.wire.length;
@@ -184,11 +196,11 @@ impl Session {
             }
             return Step::On;
         }
-        let (offset, length) = request.next_part(shared.config.request_bytes_max);
-        if !self.may_ask(offset, length, shared) {
-            return self.wait_for_pool();
-        }
-        let part = self.ask(place, Payload::Streamed, shared);
+        let request = *request;
+        let Some(part) = self.next_part(&request, shared) else {
+            return self.wait_for_pool(now_ns, shared);
+        };
+        let part = self.ask(place, part, Payload::Streamed, shared);
         self.input = Input::Announced { part, left };
         Step::Waits
     }
@@ -196,7 +208,7 @@ impl Session {
     fn begin_plain(&mut self, wire: WireRequest, shared: &mut Shared) {
         self.take_head(&wire, shared);
         let request = self.open(Request::new(wire), shared);
-        self.ask(request, Payload::None, shared);
+        self.ask(request, (wire.offset, wire.length), Payload::None, shared);
     }
 
     fn open(&mut self, request: Request, shared: &mut Shared) -> u32 {
@@ -204,10 +216,22 @@ impl Session {
         shared.requests.insert(request)
     }
 
-    /// Whether the pools have what a part needs.
-    fn may_ask(&self, offset: u64, length: u32, shared: &Shared) -> bool {
-        let frames = pages_touched(offset, length, shared.config.page_bytes);
-        shared.part_pool.can_take(self.parts_held, 1) && shared.frame_pool.can_take(self.frames_held, frames)
+    /// Offset and length of the next part of a read or write that the pools allow: as long as the core takes it if the
+    /// client may borrow so much, else, for a read, what fits into its own part.
+    fn next_part(&self, request: &Request, shared: &Shared) -> Option<(u64, u32)> {
+        let longest = request.next_part(shared.config.request_bytes_max);
+        let shortened = request.is_read() && !request.wire.flags.has(CommandFlags::DF);
+        let shortest = if shortened { request.next_part(shared.own_part_bytes) } else { longest };
+        [longest, shortest]
+            .into_iter()
+            .find(|&(offset, length)| self.may_ask(pages_touched(offset, length, shared.config.page_bytes), shared))
+    }
+
+    /// Whether the pools have what a part with so many frames needs.
+    fn may_ask(&self, frames: u32, shared: &Shared) -> bool {
+        let may_borrow = shared.borrows_next.is_none_or(|next| next == self.index);
+        let allows = |pool: &Pool, holds, more| pool.entitles(holds, more) || may_borrow && pool.lends(holds, more);
+        allows(&shared.part_pool, self.parts_held, 1) && allows(&shared.frame_pool, self.frames_held, frames)
     }
 
     /// For something of its own to end.
@@ -217,21 +241,22 @@ impl Session {
     }
 
     /// For anybody to give something back.
-    fn wait_for_pool(&mut self) -> Step {
-        self.wants_pool = true;
+    fn wait_for_pool(&mut self, now_ns: u64, shared: &mut Shared) -> Step {
+        self.waits_since_ns = Some(now_ns);
+        // Nobody waits for one whose client does not take what it has.
+        if self.send_stalled_ns.is_none() {
+            shared.borrows_next.get_or_insert(self.index);
+        }
         self.wait_for_room()
     }
 
-    /// Asks the core for the next part of a request; returns the part.
-    fn ask(&mut self, place: u32, payload: Payload, shared: &mut Shared) -> u32 {
+    /// Asks the core for a part of a request, of this offset and length; returns the part.
+    fn ask(&mut self, place: u32, (offset, length): (u64, u32), payload: Payload, shared: &mut Shared) -> u32 {
         let request = shared.requests.get(place);
         let wire = request.wire;
-        let carries_bytes = matches!(wire.command, Command::Read | Command::Write);
-        let (offset, length, frames) = if carries_bytes {
-            let (offset, length) = request.next_part(shared.config.request_bytes_max);
-            (offset, length, pages_touched(offset, length, shared.config.page_bytes))
-        } else {
-            (wire.offset, wire.length, 0)
+        let frames = match wire.command {
+            Command::Read | Command::Write => pages_touched(offset, length, shared.config.page_bytes),
+            _ => 0,
         };
         request.issued += length;
         request.parts_open += 1;

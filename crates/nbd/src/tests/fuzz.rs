@@ -141,8 +141,8 @@ fn damaged_streams_end_their_own_connection_only() {
     };
     let connection = ConnectionLimits {
         requests_max: 8,
-        core_requests: Share::halved(40, 4),
-        frames: Share::halved(48, 4),
+        core_requests: Share::halved(40, 4, 1),
+        frames: Share::halved(24, 4, 5),
         stall_timeout_ns: 300_000_000,
         grace_ns: 50_000_000,
     };

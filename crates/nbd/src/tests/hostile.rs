@@ -168,6 +168,48 @@ fn a_client_that_hoards_what_others_wait_for_has_a_grace_period_only() {
 }
 
 #[test]
+fn a_hoarder_that_keeps_nobody_waiting_stays() {
+    let connection = ConnectionLimits { grace_ns: 50_000_000, ..Setup::default().connection };
+    let world = World::new(Setup { connection, ..Setup::default() });
+    let hoarder = stall(&world);
+    let mut client = world.client(true);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(300) {
+        assert!(client.read(0, 512).is_ok());
+    }
+    drop(hoarder);
+    let report = world.finish();
+    assert_eq!(report.counters.closed[CloseReason::Stalled as usize], 0);
+}
+
+#[test]
+fn a_long_write_gets_what_hoarders_borrowed_though_others_are_served_meanwhile() {
+    let connection = ConnectionLimits {
+        frames: Share { all_max: 40, own: 2 },
+        grace_ns: 100_000_000,
+        ..Setup::default().connection
+    };
+    let world = World::new(Setup { connection, ..Setup::default() });
+    let hoarder = stall(&world);
+    std::thread::sleep(Duration::from_millis(20));
+    let (mut busy, mut writer) = (world.client(true), world.client(true));
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = std::sync::Arc::clone(&stop);
+    let traffic = std::thread::spawn(move || {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            assert!(busy.read(0, 512).is_ok());
+        }
+    });
+    let begin = Instant::now();
+    assert!(writer.write(0, &[1; 65_536]).is_ok());
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    traffic.join().unwrap();
+    drop((hoarder, writer));
+    world.finish();
+}
+
+#[test]
 fn a_client_that_stalls_too_long_is_disconnected() {
     let connection = ConnectionLimits { stall_timeout_ns: 600_000_000, ..Setup::default().connection };
     let world = World::new(Setup { connection, ..Setup::default() });

@@ -15,7 +15,7 @@ use crate::{ConnectionLimits, Share};
 fn half_is_kept_for_clients_and_half_is_common() {
     let limits = ConnectionLimits::share(1024, 4096, 16);
     assert_eq!(limits.core_requests, Share { all_max: 1016, own: 31 });
-    assert_eq!(limits.frames, Share { all_max: 4096, own: 128 });
+    assert_eq!(limits.frames, Share { all_max: 3072, own: 96 });
     let limits = ConnectionLimits::share(64, 34, 64);
     assert_eq!((limits.core_requests.own, limits.frames.own), (0, 0));
 }

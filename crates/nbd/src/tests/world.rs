@@ -48,8 +48,8 @@ impl Default for Setup {
             clients_max: 8,
             connection: ConnectionLimits {
                 requests_max: 32,
-                core_requests: Share::halved(64, 8),
-                frames: Share::halved(64, 8),
+                core_requests: Share::halved(64, 8, 1),
+                frames: Share::halved(64, 8, 5),
                 stall_timeout_ns: 5_000_000_000,
                 grace_ns: 4_000_000_000,
             },
