@@ -16,12 +16,15 @@
 //! Writes are given in groups; all of a group is durable before the next begins. Wherever a crash falls, even within a
 //! write, a disk that was ours is attached again:
 //! 1. (only over what is not ours) zeroes over superblocks and intent maps, so that nothing there is found again;
-//! 2. one superblock, without the clean mark, sparing the last one;
-//! 3. the other superblock, and one copy of each intent map with the regions in flight. Were only one superblock
-//!    written, damage to it would bring the older one back, clean mark and all;
-//! 4. the other copy of the maps.
+//! 2. one copy of each intent map with the regions in flight (over what is not ours after 3);
+//! 3. one superblock, without the clean mark, sparing the last one;
+//! 4. the other superblock, and the other copy of the maps. Were only one superblock written, damage to it would bring
+//!    the older one back, clean mark and all.
 //!
-//! Between 2 and 4 the maps are those of the last run, or not readable: both take more regions as in flight, not fewer.
+//! The maps come first because an emptied disk begins with every region in flight: the last run did not write down here
+//! what it wrote, and the back end may still hold it in a volatile cache. Only a flush of the back end clears that, and
+//! a crash before must not leave an emptied table with maps of before. To what was there until then, the new maps, or
+//! half of one, mean more regions in flight, not fewer.
 
 use forebay_wire::disk::intent::{self, IntentMap};
 use forebay_wire::disk::layout::{Layout, TABLE_OFFSET};
@@ -184,7 +187,10 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
         let Some(entry) = &table.entries[*place] else { panic!("a volume without an entry") };
         let (mut map, unsure) = read_map(head, seed, *place, entry);
         let warm = empty.is_none() && table.kept.contains(place);
-        if found.clean || !warm {
+        if !warm {
+            // What the last run wrote may be in the back end's cache, and was not written down here.
+            set_all(&mut map);
+        } else if found.clean {
             map.set_words(&[]);
         } else {
             if unsure {
@@ -205,7 +211,7 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
     };
     let recover = empty.is_none() && !table.kept.is_empty();
     notices.extend(empty);
-    Ok(finish(superblock, table.places, maps, wanted.intent_map, recover, notices))
+    Ok(finish(superblock, table.places, maps, First::Maps, wanted.intent_map, recover, notices))
 }
 
 /// A new cache over whatever was there; `sequence` is that of the last superblock, if one is ours.
@@ -223,9 +229,10 @@ fn format(layout: Layout, wanted: &Wanted<'_>, sequence: u64, notice: Notice) ->
         next_space: 1 + entries.len() as u32,
         volumes: entries,
     };
-    let maps = superblock.volumes.iter().flatten().map(empty_map).collect();
+    let mut maps: Vec<IntentMap> = superblock.volumes.iter().flatten().map(empty_map).collect();
+    maps.iter_mut().for_each(set_all);
     let places = (0..wanted.volumes.len()).collect();
-    finish(superblock, places, maps, wanted.intent_map, false, vec![notice])
+    finish(superblock, places, maps, First::Superblock, wanted.intent_map, false, vec![notice])
 }
 
 fn empty_map(entry: &VolumeEntry) -> IntentMap {
@@ -255,11 +262,21 @@ fn read_map(head: &[u8], seed: u32, place: usize, entry: &VolumeEntry) -> (Inten
     }
 }
 
+/// What is written first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// On a disk of ours.
+    Maps,
+    /// On any other: only a superblock makes it ours. Without maps that it can read every region is in flight.
+    Superblock,
+}
+
 /// Adds the writes that every attachment makes.
 fn finish(
     mut superblock: Superblock,
     places: Vec<usize>,
     mut maps: Vec<IntentMap>,
+    first: First,
     intent_map: bool,
     recover: bool,
     notices: Vec<Notice>,
@@ -285,10 +302,11 @@ fn finish(
         superblock.encode(&mut bytes);
         Write { offset: superblock.offset(), bytes }
     };
-    let first = vec![next_superblock()];
-    let mut second = copies(&mut maps);
-    second.push(next_superblock());
-    let writes = vec![first, second, copies(&mut maps)];
+    let mut writes = match first {
+        First::Maps => vec![copies(&mut maps), vec![next_superblock()], copies(&mut maps)],
+        First::Superblock => vec![vec![next_superblock()], copies(&mut maps), copies(&mut maps)],
+    };
+    writes[2].push(next_superblock());
     Plan {
         in_flight_regions,
         generation: superblock.generation,

@@ -39,7 +39,12 @@ fn running(volumes: &[VolumeFacts]) -> (Vec<u8>, CacheDisk) {
     let plan = plan(&head, &Wanted { generation: Some(2), ..wanted(volumes) }).unwrap();
     assert_eq!((plan.notices.as_slice(), plan.recover), ([Notice::Formatted].as_slice(), false));
     apply_all(&mut head, &plan);
-    (head, plan.disk)
+    let mut disk = plan.disk;
+    for volume in 0..volumes.len() {
+        // Its first sweep has flushed the back end.
+        write_intent(&mut head, &mut disk, volume as u16, &[]);
+    }
+    (head, disk)
 }
 
 fn write_intent(head: &mut [u8], disk: &mut CacheDisk, volume: u16, words: &[u64]) {
@@ -141,7 +146,6 @@ fn without_intent_maps_a_crash_drops_everything_and_an_orderly_stop_nothing() {
     let off = Wanted { intent_map: false, generation: Some(2), ..wanted(&volumes) };
     let mut head = vec![0; HEAD_BYTES];
     let first = plan(&head, &off).unwrap();
-    assert_eq!(in_flight(&first, 0), 0);
     apply_all(&mut head, &first);
     assert_eq!(in_flight(&plan(&head, &wanted(&volumes)).unwrap(), 0), 1024);
     stop(&mut head, &mut first.disk.clone(), &[0]);
@@ -317,6 +321,19 @@ fn table_sectors_come_back_as_they_were_written() {
     }
 }
 
+#[test]
+fn a_disk_that_starts_empty_takes_every_region_for_in_flight_until_the_back_end_was_flushed() {
+    let volumes = [volume("a")];
+    let blank = vec![0; HEAD_BYTES];
+    assert_eq!(in_flight(&plan(&blank, &wanted(&volumes)).unwrap(), 0), 1024);
+    let (head, _) = running(&volumes);
+    let passed = Wanted { generation: Some(4), ..wanted(&volumes) };
+    for wanted in [passed, Wanted { cold: true, ..wanted(&volumes) }] {
+        let plan = plan(&head, &wanted).unwrap();
+        assert_eq!((plan.recover, in_flight(&plan, 0)), (false, 1024));
+    }
+}
+
 proptest! {
     /// Whatever part of the writes of an attachment is on the disk after a crash, the next one is never refused, and
     /// never takes a region for idle that was in flight.
@@ -348,6 +365,9 @@ proptest! {
         // Otherwise the table is empty already, or the disk is still as it was.
         if plan.recover && !clean && !emptied && !reformat {
             prop_assert_eq!(plan.in_flight_regions[0][0] & 0b11, 0b11);
+        }
+        if plan.recover && (emptied || reformat) {
+            prop_assert_eq!([in_flight(&plan, 0), in_flight(&plan, 1)], [1024; 2]);
         }
         prop_assert!(!(plan.recover && reformat && groups == 0 && picks == 0));
         prop_assert!(plan.recover || emptied || reformat);
