@@ -8,5 +8,6 @@ mod fuzz;
 mod hostile;
 mod limits;
 mod listening;
+mod sharing;
 mod tools;
 mod world;

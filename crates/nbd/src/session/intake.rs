@@ -220,18 +220,22 @@ impl Session {
     /// client may borrow so much, else, for a read, what fits into its own part.
     fn next_part(&self, request: &Request, shared: &Shared) -> Option<(u64, u32)> {
         let longest = request.next_part(shared.config.request_bytes_max);
-        let shortened = request.is_read() && !request.wire.flags.has(CommandFlags::DF);
-        let shortest = if shortened { request.next_part(shared.own_part_bytes) } else { longest };
-        [longest, shortest]
-            .into_iter()
-            .find(|&(offset, length)| self.may_ask(pages_touched(offset, length, shared.config.page_bytes), shared))
+        let frames = |(offset, length)| pages_touched(offset, length, shared.config.page_bytes);
+        if self.may_ask(frames(longest), shared) {
+            return Some(longest);
+        }
+        let may_shorten = request.is_read() && !request.wire.flags.has(CommandFlags::DF);
+        let shorter = request.next_part(shared.own_part_bytes);
+        let is_own = shared.frame_pool.entitles(self.frames_held, frames(shorter));
+        (may_shorten && is_own && self.may_ask(0, shared)).then_some(shorter)
     }
 
     /// Whether the pools have what a part with so many frames needs.
     fn may_ask(&self, frames: u32, shared: &Shared) -> bool {
         let may_borrow = shared.borrows_next.is_none_or(|next| next == self.index);
         let allows = |pool: &Pool, holds, more| pool.entitles(holds, more) || may_borrow && pool.lends(holds, more);
-        allows(&shared.part_pool, self.parts_held, 1) && allows(&shared.frame_pool, self.frames_held, frames)
+        allows(&shared.part_pool, self.parts_held, 1)
+            && (frames == 0 || allows(&shared.frame_pool, self.frames_held, frames))
     }
 
     /// For something of its own to end.

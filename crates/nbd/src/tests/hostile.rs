@@ -88,7 +88,7 @@ fn a_refused_write_too_long_to_drain_closes_the_connection() {
 }
 
 /// Fills a connection with reads of which nothing is taken.
-fn stall(world: &World) -> UnixStream {
+pub(super) fn stall(world: &World) -> UnixStream {
     let mut client = world.client(true);
     for _ in 0..64 {
         client.ask(Command::Read, 0, 65_536);
