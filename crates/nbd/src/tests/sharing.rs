@@ -1,12 +1,13 @@
 //! Who gets what when several clients want more than there is.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use forebay_wire::nbd::constants::CommandFlags;
 use forebay_wire::nbd::request::Command;
 
-use super::client::pattern;
+use super::client::{Client, pattern};
 use super::core::Faults;
 use super::hostile::stall;
 use super::world::{Setup, VOLUME_BYTES, World};
@@ -70,8 +71,7 @@ fn a_write_that_waits_for_frames_goes_before_short_requests_that_came_later() {
 }
 
 /// How long 3 slow reads of one client take that are asked for at once.
-fn three_reads(world: &World) -> Duration {
-    let mut client = world.client(true);
+fn three_reads(client: &mut Client<UnixStream>) -> Duration {
     let begin = Instant::now();
     for _ in 0..3 {
         client.ask(Command::Read, SLOW, 512);
@@ -88,7 +88,7 @@ fn nobody_waits_for_a_client_that_takes_no_replies() {
     let world = World::new(setup(39, 0, 200_000_000));
     let hoarder = stall(&world);
     std::thread::sleep(Duration::from_millis(50));
-    let took = three_reads(&world);
+    let took = three_reads(&mut world.client(true));
     assert!(took < Duration::from_millis(390), "one after the other: {took:?}");
     drop(hoarder);
     world.finish();
@@ -100,17 +100,15 @@ fn nobody_waits_for_a_client_that_left() {
     let hoarder = stall(&world);
     std::thread::sleep(Duration::from_millis(50));
     // It waits to borrow for its write, and leaves; its read finds that out.
-    let mut writer = world.client(true);
+    let (mut writer, mut client) = (world.client(true), world.client(true));
     writer.ask(Command::Read, SLOW, 512);
     let write = writer.request(Command::Write, CommandFlags::NONE, 0, 65_536);
     writer.stream.write_all(&write.encode()).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     drop(writer);
-    world.wait_for_clients(1);
-    // Its seat is taken by somebody who wants nothing.
-    let idle = world.client(true);
-    let took = three_reads(&world);
+    world.wait_for_clients(2);
+    let took = three_reads(&mut client);
     assert!(took < Duration::from_millis(390), "one after the other: {took:?}");
-    drop((hoarder, idle));
+    drop((hoarder, client));
     world.finish();
 }
