@@ -26,7 +26,7 @@ pub const CLIENT_BYTES: u64 = 16 << 10;
 /// A request: its parts, its locks, its operations.
 pub const REQUEST_BYTES: u64 = 1 << 10;
 /// Buffers of an NBD back end's connections, and slack in its copies.
-pub const NBD_BUFFER_BYTES: u64 = 4 << 20;
+pub const NBD_BUFFER_BYTES: u64 = 3 << 20;
 /// Buffers of the scan and of the sweep of the slot table.
 pub const TABLE_BUFFER_BYTES: u64 = 2 << 20;
 /// The longest request of two clients must find frames at one time, or neither could go on.
@@ -51,10 +51,10 @@ pub struct Demand {
     pub nbd_volumes: u64,
 }
 
-/// Bytes of unflushed writes that an NBD back end may hold copies of, when so many share the memory: a sixteenth of it.
+/// Bytes of unflushed writes that an NBD back end may hold copies of, when so many share the memory: a thirty-second of it.
 #[must_use]
 pub fn held_bytes(memory_bytes: u64, nbd_volumes: u64) -> u64 {
-    (memory_bytes / 16 / nbd_volumes.max(1)).clamp(2 << 20, 32 << 20)
+    (memory_bytes / 32 / nbd_volumes.max(1)).clamp(1 << 20, 32 << 20)
 }
 
 /// How many writes that may be: of 8 KiB each.
@@ -120,7 +120,7 @@ impl Budget {
         let frames = frames.min(u64::from(u32::MAX) - 2);
         if frames < TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN {
             let frames_bytes = (TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN) * frame_bytes;
-            // What NBD back ends may hold grows with the memory, a sixteenth of it, and by half for rounding.
+            // What NBD back ends may hold grows with the memory, a thirty-second of it, and by half for rounding.
             let mut minimum_bytes = fixed_bytes + frames_bytes;
             for _ in 0..64 {
                 minimum_bytes =

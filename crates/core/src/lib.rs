@@ -20,6 +20,7 @@ mod disk;
 mod error;
 mod event;
 mod flush;
+mod hedge;
 mod index;
 mod intent;
 mod memory;

@@ -39,9 +39,9 @@ pub(crate) struct MemoryTier {
     /// Transit units in all, and unreserved.
     transit_max: u32,
     transit_units: u32,
-    /// Frames that silent devices hold: taken from those that keep pages, and from transit.
-    orphans: u32,
-    orphan_units: u32,
+    /// Frames set aside, see [`Self::set_aside`]: of those that keep pages, and of transit.
+    aside: u32,
+    aside_units: u32,
     kept: u32,
     kept_max: u32,
 }
@@ -58,8 +58,8 @@ impl MemoryTier {
             free: (0..frames).rev().collect(),
             transit_max: transit_frames,
             transit_units: transit_frames,
-            orphans: 0,
-            orphan_units: 0,
+            aside: 0,
+            aside_units: 0,
             kept: 0,
             kept_max,
         }
@@ -85,11 +85,6 @@ impl MemoryTier {
         self.take_units(1, 0)
     }
 
-    /// Takes a unit for a store. Stores are the first to do without: a slow cache disk may hold half of the units.
-    pub(crate) fn reserve_for_store(&mut self) -> bool {
-        self.take_units(1, self.transit_max / 2)
-    }
-
     fn take_units(&mut self, units: u32, leave: u32) -> bool {
         if self.transit_units < units + leave {
             return false;
@@ -103,16 +98,16 @@ impl MemoryTier {
         assert!(self.transit_units <= self.transit_max, "more transit units came back than went out");
     }
 
-    /// Sets frames aside that a silent disk may still write, all or none: of those that keep pages at most half, then of
-    /// the transit units as many as stores may have.
-    pub(crate) fn reserve_orphans(&mut self, frames: u32) -> bool {
-        if self.orphans + frames > self.kept_max / 2 {
+    /// Sets frames aside for what is not a request's: stores, and what a silent disk may still write. All or none: at
+    /// most half of those that keep pages, then half of the transit units. To be given back by [`Self::give_back`].
+    pub(crate) fn set_aside(&mut self, frames: u32) -> bool {
+        if self.aside + frames > self.kept_max / 2 {
             let taken = self.take_units(frames, self.transit_max / 2);
-            self.orphan_units += if taken { frames } else { 0 };
+            self.aside_units += if taken { frames } else { 0 };
             return taken;
         }
-        self.orphans += frames;
-        while self.kept > self.kept_max - self.orphans {
+        self.aside += frames;
+        while self.kept > self.kept_max - self.aside {
             // None can be evicted while all are pinned; allocation is safe, since pinned ones count against transit.
             let Some(victim) = self.victim() else { break };
             self.evict(victim);
@@ -120,12 +115,13 @@ impl MemoryTier {
         true
     }
 
-    pub(crate) fn release_orphan(&mut self) {
-        if self.orphan_units > 0 {
-            self.orphan_units -= 1;
+    /// One frame less is set aside.
+    pub(crate) fn give_back(&mut self) {
+        if self.aside_units > 0 {
+            self.aside_units -= 1;
             self.unreserve(1);
         } else {
-            self.orphans -= 1;
+            self.aside -= 1;
         }
     }
 
@@ -239,10 +235,10 @@ impl MemoryTier {
 
     /// Hands an attached frame to the eviction policy, making room if need be.
     pub(crate) fn keep(&mut self, frame: FrameId) {
-        if self.kept_max <= self.orphans || self.frames[frame.index()].state != (State::Attached { kept: false }) {
+        if self.kept_max <= self.aside || self.frames[frame.index()].state != (State::Attached { kept: false }) {
             return;
         }
-        if self.kept + self.orphans >= self.kept_max {
+        if self.kept + self.aside >= self.kept_max {
             let Some(victim) = self.victim() else { return };
             self.evict(victim);
         }

@@ -1,7 +1,7 @@
 //! Orders that are unanswered: what each was for.
 //!
 //! Every order with an [`OpId`] has a record here until its `Done`. A record may outlive what it was for: when a read
-//! is given up (too slow), its record stays as an orphan that only holds the frame the device may still write.
+//! has its answer from elsewhere, its record stays as an orphan that only holds the frame the device may still write.
 
 use crate::activity::ActivityId;
 use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
@@ -23,6 +23,10 @@ pub(crate) enum Role {
     FetchBackend {
         part: PartId,
         blocks: BlockMask,
+    },
+    /// Blocks of the back end on their way into the frame of the part's hedge.
+    Hedge {
+        part: PartId,
     },
     /// A fetch that nobody waits for any more.
     Orphan {

@@ -5,12 +5,10 @@
 //!    slot if valid there, else from the back end. Only what was asked is fetched, unless the read continues a
 //!    stream: then the rest of the page too.
 //! 3. Blocks from a slot are checked against their checksums; a bad one is dropped, counted and fetched from the back
-//!    end. A slot read that fails or takes too long goes to the back end as well ([`Cache::watch`]).
+//!    end. So is a slot read that fails. One that takes too long is hedged ([`crate::hedge`]).
 //! 4. The blocks are valid now; what came from the back end is offered to the disk tier ([`crate::store`]).
 //!
 //! Invariant: nothing is marked valid while a write of the same block is under way; [`crate::activity`] sees to it.
-//! A frame that the device may still write after its fetch was given up is detached, never reused before the device
-//! has answered.
 //!
 //! Why blocks: fetching whole pages would read 16 times the bytes asked for under random 4 KiB reads.
 
@@ -82,7 +80,7 @@ impl Cache {
                 self.order_slot_read(now_ns, id, slot, first, count, actions);
             }
         }
-        self.order_backend_reads(now_ns, id, missing & !in_slot, actions);
+        self.fetch_from_backend(now_ns, id, missing & !in_slot, actions);
         self.count_path(id, if missing == in_slot { Path::Disk } else { Path::Backend });
     }
 
@@ -104,25 +102,40 @@ impl Cache {
         actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
     }
 
-    fn order_backend_reads(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, actions: &mut Actions) {
-        for (first, count) in runs(blocks) {
-            let part = self.requests.part(id);
-            let at = first * BLOCK_BYTES;
-            let length = (count * BLOCK_BYTES).min(part.page_end - at);
-            let role = Role::FetchBackend { part: id, blocks: blocks_between(first, first + count - 1) };
-            self.order_backend_read(now_ns, id, at, length, role, actions);
-        }
+    fn fetch_from_backend(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, actions: &mut Actions) {
+        let role = |blocks| Role::FetchBackend { part: id, blocks };
+        let orders = self.order_backend_reads(now_ns, id, self.frame_of(id), blocks, role, actions);
+        self.requests.part_mut(id).ops_left += orders;
     }
 
-    fn order_backend_read(&mut self, now_ns: u64, id: PartId, at: u32, length: u32, role: Role, actions: &mut Actions) {
-        let frame = self.frame_of(id);
+    /// Orders blocks of the part's page from the back end, a run at a time. How many orders.
+    pub(crate) fn order_backend_reads(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        frame: FrameId,
+        blocks: BlockMask,
+        role: impl Fn(BlockMask) -> Role,
+        actions: &mut Actions,
+    ) -> u16 {
+        let mut orders = 0;
+        for (first, count) in runs(blocks) {
+            let at = first * BLOCK_BYTES;
+            let length = (count * BLOCK_BYTES).min(self.requests.part(id).page_end - at);
+            let role = role(blocks_between(first, first + count - 1));
+            self.order_backend_read(now_ns, id, Piece { frame, at, length }, role, actions);
+            orders += 1;
+        }
+        orders
+    }
+
+    fn order_backend_read(&mut self, now_ns: u64, id: PartId, piece: Piece, role: Role, actions: &mut Actions) {
+        let Piece { frame, at, length } = piece;
         let volume = self.requests.get(id.request()).volume;
-        let part = self.requests.part_mut(id);
-        part.ops_left += 1;
         let offset = self.page_start(self.requests.part(id).key) + u64::from(at);
         let op = self.ops.start(now_ns, role, Some(frame));
         self.stats.volumes[volume.index()].backend_read_bytes += u64::from(length);
-        actions.push(Action::ReadBackend { op, volume, offset, piece: Piece { frame, at, length } });
+        actions.push(Action::ReadBackend { op, volume, offset, piece });
     }
 
     /// Pass-through: just the bytes asked for, in a frame that no page knows. Nothing is kept, so nothing is locked.
@@ -130,7 +143,9 @@ impl Cache {
         let frame = self.memory.allocate();
         self.requests.set_frame(id, frame);
         let role = Role::FetchBackend { part: id, blocks: part.blocks() };
-        self.order_backend_read(now_ns, id, part.at, part.length, role, actions);
+        self.requests.part_mut(id).ops_left += 1;
+        let piece = Piece { frame, at: part.at, length: part.length };
+        self.order_backend_read(now_ns, id, piece, role, actions);
         self.count_path(id, Path::Backend);
     }
 
@@ -168,13 +183,18 @@ impl Cache {
         if bad != 0 {
             let key = self.requests.part(id).key;
             if result.is_ok() {
-                // A disk that lies is as bad as one that fails.
-                self.disk_failed(now_ns, actions);
+                self.disk_lied(now_ns, actions);
                 self.stats.bad_blocks += u64::from(bad.count_ones());
                 actions.push(Action::Notice(Notice::BadBlock { slot, key }));
             }
             self.drop_slot_blocks(slot, key, bad);
-            self.order_backend_reads(now_ns, id, bad, actions);
+            let part = self.requests.part_mut(id);
+            if part.hedge.is_some() {
+                // The back end is being asked for them already.
+                part.failed |= bad;
+            } else {
+                self.fetch_from_backend(now_ns, id, bad, actions);
+            }
         }
         self.fetch_answered(now_ns, id, actions);
     }
@@ -205,10 +225,17 @@ impl Cache {
     fn fetch_answered(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
         let part = self.requests.part_mut(id);
         part.ops_left -= 1;
-        if part.ops_left > 0 {
-            return;
+        let may_win_yet = part.hedge.is_some() && part.failed != 0;
+        if part.ops_left == 0 && !may_win_yet {
+            self.drop_hedge(id);
+            self.finish_fetch(now_ns, id, actions);
         }
-        let part = *part;
+    }
+
+    /// Nothing is on its way any more: the part has its blocks, or has failed.
+    pub(crate) fn finish_fetch(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+        let part = *self.requests.part(id);
+        assert!(part.ops_left == 0 && part.hedge.is_none(), "a part ended before its orders");
         let frame = self.frame_of(id);
         if let Some(activity) = part.activity {
             self.activities.get_mut(activity).fetching &= !part.fetch;
@@ -228,8 +255,8 @@ impl Cache {
         self.finish_part(now_ns, id, result, actions);
     }
 
-    /// Looks for orders that are unanswered for too long: slow slot reads go to the back end too, a cache disk that hangs
-    /// is given up, requests whose back end does not answer fail.
+    /// Looks for orders that are unanswered for too long: slow slot reads are hedged, a cache disk that hangs is given up,
+    /// requests whose back end does not answer fail.
     pub(crate) fn watch(&mut self, now_ns: u64, actions: &mut Actions) {
         let limits = self.config.limits;
         let mut hung = false;
@@ -239,9 +266,14 @@ impl Cache {
         for (id, op) in self.ops.iter() {
             let waited_ns = now_ns.saturating_sub(op.start_ns);
             hung |= op.role.on_disk() && waited_ns >= limits.disk_timeout_ns;
+            let is_gone = waited_ns >= limits.backend_timeout_ns;
+            let waits = |part: PartId| !self.requests.get(part.request()).answered;
+            // Those about which all was done that can be must not hide the others.
             let is_late = match op.role {
-                Role::FetchSlot { .. } => waited_ns >= slow_slot_ns,
-                Role::FetchBackend { .. } | Role::Write { .. } => waited_ns >= limits.backend_timeout_ns,
+                Role::FetchSlot { part, .. } => {
+                    waited_ns >= slow_slot_ns && (self.can_help_late_slot(part) || (is_gone && waits(part)))
+                }
+                Role::FetchBackend { part, .. } | Role::Hedge { part } | Role::Write { part } => is_gone && waits(part),
                 _ => false,
             };
             if is_late && let Some(place) = places.next() {
@@ -255,14 +287,15 @@ impl Cache {
             if !actions.has_room_for_part() {
                 break;
             }
-            match self.ops.get(id).role {
-                Role::FetchSlot { part, .. } => {
-                    let gone = now_ns.saturating_sub(self.ops.get(id).start_ns) >= limits.backend_timeout_ns;
-                    if !self.hedge(now_ns, part, actions) && gone {
-                        self.abandon(now_ns, part.request(), actions);
-                    }
+            let op = *self.ops.get(id);
+            let is_gone = now_ns.saturating_sub(op.start_ns) >= limits.backend_timeout_ns;
+            match op.role {
+                Role::FetchSlot { part, .. }
+                    if self.can_help_late_slot(part) && self.help_late_slot(now_ns, part, actions) => {}
+                Role::FetchSlot { part, .. } if is_gone => self.abandon(now_ns, part.request(), actions),
+                Role::FetchBackend { part, .. } | Role::Hedge { part } | Role::Write { part } if is_gone => {
+                    self.abandon(now_ns, part.request(), actions);
                 }
-                Role::FetchBackend { part, .. } | Role::Write { part } => self.abandon(now_ns, part.request(), actions),
                 _ => {}
             }
         }
@@ -278,59 +311,5 @@ impl Cache {
         }
         let usual_ns = 10 * self.stats.slot_read_latency.quantile_ns(990);
         usual_ns.clamp(limits.hedge_floor_ns, limits.disk_timeout_ns.max(limits.hedge_floor_ns))
-    }
-
-    /// Stops waiting for a part's slot. The frame leaves the page, because the disk may still write it; what was asked of
-    /// the slot is asked of the back end instead, into another frame.
-    /// False if too many frames are in silent hands already.
-    fn hedge(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
-        let part = *self.requests.part(id);
-        let old = self.frame_of(id);
-        let Some(blocks) = self.orphan_fetches(id, old) else { return false };
-        let was_attached = self.memory.key(old) == Some(part.key);
-        let valid = (self.memory.valid(old) | (part.fetch & !part.failed)) & !blocks;
-        // What the part asked for was there when it began, even if a write has dropped it from the page since.
-        let there = valid | (part.blocks() & !part.fetch);
-        if was_attached {
-            self.memory.detach(old);
-        }
-        let new = self.memory.allocate();
-        self.requests.set_frame(id, new);
-        self.memory.unpin(old);
-        self.memory.add_valid(new, valid);
-        for (first, count) in runs(there) {
-            let (at, length) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
-            actions.push(Action::Copy { from: old, to: new, at, length });
-        }
-        if was_attached {
-            self.memory.attach(new, part.key);
-        }
-        let volume = self.requests.get(id.request()).volume;
-        self.stats.volumes[volume.index()].hedged += 1;
-        self.order_backend_reads(now_ns, id, blocks, actions);
-        true
-    }
-
-    /// Cuts every unanswered fetch of the part loose from it; each holds the frame by itself now. The blocks they were
-    /// to bring, or `None` (and nothing changed) if the budget of silent frames is used up.
-    fn orphan_fetches(&mut self, id: PartId, frame: FrameId) -> Option<BlockMask> {
-        let mut blocks = 0;
-        let orders = self.requests.part(id).ops_left;
-        if !self.memory.reserve_orphans(u32::from(orders)) {
-            return None;
-        }
-        for _ in 0..orders {
-            let found = self.ops.iter().find_map(|(op, record)| match record.role {
-                Role::FetchSlot { part, blocks, .. } if part == id => Some((op, blocks, true)),
-                Role::FetchBackend { part, blocks } if part == id => Some((op, blocks, false)),
-                _ => None,
-            });
-            let (op, of, slot) = found.expect("a part's orders have their records");
-            self.memory.pin(frame);
-            self.ops.set_role(op, Role::Orphan { slot });
-            blocks |= of;
-        }
-        self.requests.part_mut(id).ops_left = 0;
-        Some(blocks)
     }
 }

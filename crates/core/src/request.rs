@@ -62,6 +62,18 @@ pub(crate) enum Path {
     Backend,
 }
 
+/// A second read, of the back end, of what a part waits for: see [`crate::hedge`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hedge {
+    /// Where to, pinned by it.
+    pub(crate) frame: FrameId,
+    pub(crate) blocks: BlockMask,
+    /// Orders unanswered.
+    pub(crate) orders_left: u16,
+    /// What it took of the budget of silent frames.
+    pub(crate) reserved: u16,
+}
+
 /// The share of a request that lies in one page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -80,6 +92,9 @@ pub(crate) struct Part {
     pub(crate) failed: BlockMask,
     /// Operations unanswered.
     pub(crate) ops_left: u16,
+    /// Its slot was late: the back end is asked too, or was.
+    pub(crate) hedge: Option<Hedge>,
+    pub(crate) hedged: bool,
     /// It continues a sequential stream of this many bytes.
     pub(crate) run_bytes: u64,
 }
@@ -114,6 +129,8 @@ const NO_PART: Part = Part {
     from_backend: 0,
     failed: 0,
     ops_left: 0,
+    hedge: None,
+    hedged: false,
     run_bytes: 0,
 };
 

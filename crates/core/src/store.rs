@@ -99,12 +99,14 @@ impl Cache {
         (first, count): (u32, u32),
         actions: &mut Actions,
     ) {
-        if self.stores >= self.config.limits.stores_max || !self.memory.reserve_for_store() {
+        // Pinned first: making room for the store could evict just this frame.
+        self.memory.pin(frame);
+        if self.stores >= self.config.limits.stores_max || !self.memory.set_aside(1) {
+            self.memory.unpin(frame);
             self.stats.stores_skipped += 1;
             return;
         }
         let blocks = blocks_between(first, first + count - 1);
-        self.memory.pin(frame);
         self.stores += 1;
         self.activities.join(key);
         let entry = self.activities.get_mut(activity);
@@ -139,7 +141,7 @@ impl Cache {
         }
         self.stores -= 1;
         self.memory.unpin(frame);
-        self.memory.unreserve(1);
+        self.memory.give_back();
         self.leave(activity);
         self.give_back_if_empty(key);
     }

@@ -25,6 +25,8 @@ use alloc::vec::Vec;
 const PERIOD_NS: u64 = 2_000_000_000;
 /// Errors of the cache disk are forgiven after this time.
 const FORGIVE_NS: u64 = 60_000_000_000;
+/// So many reads with wrong bytes count as much as a failed operation.
+const LIES_AN_ERROR: u32 = 16;
 /// From one attempt to raise the generation to the next; who waits for it longer fails.
 const RAISE_NS: u64 = 1_000_000_000;
 /// Sweeps that a shutdown tries before it leaves regions marked (their back end does not flush).
@@ -214,15 +216,28 @@ impl Cache {
         }
     }
 
-    /// The disk failed once, or gave other bytes than were written; after a number of times in a minute it is given up.
-    pub(crate) fn disk_failed(&mut self, now_ns: u64, actions: &mut Actions) {
-        if now_ns.saturating_sub(self.forgiven_ns) >= FORGIVE_NS {
-            self.forgiven_ns = now_ns;
-            self.disk_errors = 0;
-        }
+    /// The disk failed once; after a number of times in a minute it is given up.
+    fn disk_failed(&mut self, now_ns: u64, actions: &mut Actions) {
+        self.forgive(now_ns);
         self.disk_errors += 1;
         if self.disk_errors >= self.config.limits.disk_errors_max {
-            self.detach("too many of its operations failed, or gave wrong bytes", now_ns, actions);
+            self.detach("too many of its operations failed", now_ns, actions);
+        }
+    }
+
+    /// A read gave other bytes than were written. Rot is mended block by block; a disk that lies all the time is given up.
+    pub(crate) fn disk_lied(&mut self, now_ns: u64, actions: &mut Actions) {
+        self.forgive(now_ns);
+        self.disk_lies += 1;
+        if self.disk_lies >= self.config.limits.disk_errors_max.saturating_mul(LIES_AN_ERROR) {
+            self.detach("too many of its blocks were not what was written", now_ns, actions);
+        }
+    }
+
+    fn forgive(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.forgiven_ns) >= FORGIVE_NS {
+            self.forgiven_ns = now_ns;
+            (self.disk_errors, self.disk_lies) = (0, 0);
         }
     }
 

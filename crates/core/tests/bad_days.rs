@@ -13,5 +13,7 @@ mod drain;
 mod driver;
 #[path = "bad_days/generation.rs"]
 mod generation;
+#[path = "bad_days/hedge.rs"]
+mod hedge;
 #[path = "bad_days/hung_disk.rs"]
 mod hung_disk;
