@@ -80,8 +80,9 @@ pub struct Cache {
     pub(crate) memory: MemoryTier,
     pub(crate) disk: DiskTier,
     pub(crate) disk_state: DiskState,
-    /// Operations of the disk that failed since the errors were last forgiven, and when that was.
+    /// Operations of the disk that failed, and reads that gave wrong bytes, since they were last forgiven; when that was.
     pub(crate) disk_errors: u32,
+    pub(crate) disk_lies: u32,
     pub(crate) forgiven_ns: u64,
     pub(crate) requests: Requests,
     pub(crate) ops: Ops,
@@ -140,6 +141,7 @@ impl Cache {
             disk,
             disk_state: if config.slots > 0 { DiskState::Attached } else { DiskState::Absent },
             disk_errors: 0,
+            disk_lies: 0,
             forgiven_ns: 0,
             requests: Requests::new(config.limits.requests_max),
             ops: Ops::default(),
@@ -503,7 +505,7 @@ impl Cache {
             Role::Hedge { part } => self.hedge_answered(now_ns, part, result.is_ok(), actions),
             Role::Orphan { .. } => {
                 self.memory.unpin(op.frame.expect("an orphan has its frame"));
-                self.memory.release_orphan();
+                self.memory.give_back();
             }
             Role::Write { part } => self.written(now_ns, part, result, actions),
             Role::Store { activity, slot, first, blocks } => {

@@ -33,7 +33,7 @@ impl Cache {
     /// Does it. False, and nothing done, if too many frames are in silent hands already.
     pub(crate) fn help_late_slot(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
         let part = *self.requests.part(id);
-        if !self.memory.reserve_orphans(u32::from(part.ops_left)) {
+        if !self.memory.set_aside(u32::from(part.ops_left)) {
             return false;
         }
         let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
@@ -148,7 +148,7 @@ impl Cache {
 
     fn release_orphans(&mut self, orphans: u16) {
         for _ in 0..orphans {
-            self.memory.release_orphan();
+            self.memory.give_back();
         }
     }
 }

@@ -183,8 +183,7 @@ impl Cache {
         if bad != 0 {
             let key = self.requests.part(id).key;
             if result.is_ok() {
-                // A disk that lies is as bad as one that fails.
-                self.disk_failed(now_ns, actions);
+                self.disk_lied(now_ns, actions);
                 self.stats.bad_blocks += u64::from(bad.count_ones());
                 actions.push(Action::Notice(Notice::BadBlock { slot, key }));
             }
