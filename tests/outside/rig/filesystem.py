@@ -85,7 +85,7 @@ def survives_kills(make, inspect, size_bytes):
     with Rig() as rig:
         image = rig.image("disk", size_bytes)
         back = rig.backend("file", image)
-        forebay = rig.forebay({"v": back}, cache={"memory": "40MiB", "disk_size": "64MiB"})
+        forebay = rig.forebay({"v": back}, cache={"memory": "56MiB", "disk_size": "64MiB"})
         disk = rig.fuse_disk(forebay.uri())
         run(*make, disk.attach())
         for _ in range(ROUNDS):

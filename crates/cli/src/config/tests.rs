@@ -366,15 +366,15 @@ fn a_volume_needs_a_name_and_a_back_end() {
 fn memory_too_small_tells_the_minimum() {
     expect(
         &above("cache.memory = \"16MiB\""),
-        "f.toml:1:16: 16MiB of memory is too little: index, checksums and buffers take 18.0 MiB and frames need 3.1 MiB; \
-         give at least \"22MiB\", or use larger pages or a smaller cache disk\n",
+        "f.toml:1:16: 16MiB of memory is too little: index, checksums and buffers take 24.0 MiB and frames need 3.1 MiB; \
+         give at least \"28MiB\", or use larger pages or a smaller cache disk\n",
     );
     expect(
         &SOUND.replace("memory = \"1GiB\"", "memory = \"32MiB\""),
-        "f.toml:5:10: 32MiB of memory is too little: index, checksums and buffers take 59.9 MiB and frames need 3.1 MiB; \
-         give at least \"63MiB\", or use larger pages or a smaller cache disk\n",
+        "f.toml:5:10: 32MiB of memory is too little: index, checksums and buffers take 62.0 MiB and frames need 3.1 MiB; \
+         give at least \"66MiB\", or use larger pages or a smaller cache disk\n",
     );
-    let enough = SOUND.replace("memory = \"1GiB\"", "memory = \"63MiB\"");
+    let enough = SOUND.replace("memory = \"1GiB\"", "memory = \"66MiB\"");
     expect(&enough, "");
 }
 
