@@ -236,7 +236,7 @@ fn duration_buckets(latency: &Latency) -> Vec<(f64, u64)> {
             (bound_ns as f64 / 1e9, count)
         })
         .collect();
-    buckets.push((f64::MAX, latency.count.saturating_sub(below)));
+    buckets.push((f64::INFINITY, latency.count.saturating_sub(below)));
     buckets
 }
 
