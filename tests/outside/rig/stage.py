@@ -20,7 +20,7 @@ class Rig:
     """Use it in a `with`: what was started is ended in the opposite order."""
 
     def __init__(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="forebay-outside-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="forebay-"))
         self._stack = contextlib.ExitStack()
         self._counts = {}
         self._started = []
