@@ -123,10 +123,7 @@ impl SimFront {
         truth: Vec<Rc<RefCell<Medium>>>,
     ) -> Self {
         let chains: Vec<Chain> = (0..chains)
-            .map(|_| Chain {
-                volume: dice.below(volumes.len() as u64) as usize,
-                cursor: dice.chance(150).then_some(0),
-            })
+            .map(|_| Chain { volume: dice.below(volumes.len() as u64) as usize, cursor: dice.chance(150).then_some(0) })
             .collect();
         let mut front = Self {
             shared,
@@ -190,7 +187,6 @@ impl SimFront {
     }
 
     /// How the flushes of [`Self::flush_all`] ended.
-    #[must_use]
     pub fn flush_results(&self) -> &[Result<(), ReplyError>] {
         &self.flush_results
     }

@@ -32,7 +32,6 @@ impl SimHost {
     pub fn new(generation: Rc<Generation>, shared: Rc<Shared>, ledger: SharedLedger, dice: Dice) -> Self {
         Self { generation, shared, ledger, dice, raising_until_ns: None }
     }
-
 }
 
 impl Drop for SimHost {
@@ -74,7 +73,9 @@ impl Host for SimHost {
         let (what, a) = match notice {
             Notice::DiskDetached { .. } => (Count::NoticeDetached, 0),
             Notice::BadBlock { slot, .. } => (Count::NoticeBadBlock, u64::from(slot.0)),
-            Notice::Recovered { pages, dropped } => (Count::NoticeRecovered, u64::from(pages) << 32 | u64::from(dropped)),
+            Notice::Recovered { pages, dropped } => {
+                (Count::NoticeRecovered, u64::from(pages) << 32 | u64::from(dropped))
+            }
             Notice::GenerationStuck => (Count::NoticeGenerationStuck, 0),
             Notice::BackendLost { volume } => (Count::NoticeBackendLost, u64::from(volume.0)),
         };

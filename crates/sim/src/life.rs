@@ -271,8 +271,7 @@ fn disk_of(machine: &mut Machine, arena: &Rc<Arena>, format: CacheDisk) -> Shard
     let bounds = [8192, TABLE_OFFSET, format.layout().data_offset()];
     let role = Role::CacheDisk { bounds };
     let dice = machine.dice.fork();
-    let device =
-        ModelDevice::new(Rc::clone(disk), Rc::clone(arena), Rc::clone(&machine.ledger), role, 4096, dice);
+    let device = ModelDevice::new(Rc::clone(disk), Rc::clone(arena), Rc::clone(&machine.ledger), role, 4096, dice);
     ShardDisk { device: Box::new(device), format }
 }
 

@@ -1,22 +1,94 @@
-//! Does: sim.
+//! `forebay-sim`: runs seeds, and says which broke a promise.
+//!
+//! `--seed N` tells what happens in one seed, line by line. `--first N --count M` runs M seeds from N on, each twice with
+//! equal digests, and ends with what they met. Exit code 1 if one failed.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a program that reports")]
 
-fn main() {
-    let seeds: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    let (from, count) = (seeds[0], seeds.get(1).copied().unwrap_or(1));
-    let mut ops = 0;
-    let mut s = 0;
-    for seed in from..from + count {
-        let begin = std::time::Instant::now();
-        let out = std::panic::catch_unwind(|| forebay_sim::world::run(seed, count == 1));
-        match out {
-            Err(_) => println!("FAILED {seed}"),
-            Ok(out) => {
-                ops += out.operations; s += out.now_ns / 1_000_000_000;
-                if count == 1 || begin.elapsed().as_millis() > 500 {
-                    println!("seed {seed} {:x} {} ops {} faults {} s, {:?}", out.digest, out.operations, out.faults, out.now_ns/1_000_000_000, begin.elapsed()); }
-                }
+use clap::Parser;
+use forebay_sim::ledger::Count;
+use forebay_sim::world::{self, Outcome};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+/// Runs worlds in virtual time; see the crate's documentation.
+#[derive(Parser)]
+struct Arguments {
+    /// Tell what happens in this seed.
+    #[arg(long, conflicts_with_all = ["first", "count"])]
+    seed: Option<u64>,
+    /// The first of the seeds to run.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many to run.
+    #[arg(long, default_value_t = 100)]
+    count: u64,
+    /// So many seeds must have met everything that can happen.
+    #[arg(long, default_value_t = 2000)]
+    all_from: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(seed) = arguments.seed {
+        let outcome = run(seed, true);
+        return if outcome.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let mut total = Total::default();
+    for seed in arguments.first..arguments.first.saturating_add(arguments.count) {
+        total.add(seed, run(seed, false), run(seed, false));
+    }
+    total.report(arguments.count >= arguments.all_from)
+}
+
+/// One run; `None` if it broke a promise, which the panic has told.
+fn run(seed: u64, tell: bool) -> Option<Outcome> {
+    catch_unwind(AssertUnwindSafe(|| world::run(seed, tell))).ok()
+}
+
+#[derive(Default)]
+struct Total {
+    seeds: u64,
+    operations: u64,
+    faults: u64,
+    counts: Vec<u64>,
+    failed: Vec<u64>,
+}
+
+impl Total {
+    fn add(&mut self, seed: u64, first: Option<Outcome>, second: Option<Outcome>) {
+        self.seeds += 1;
+        let (Some(first), Some(second)) = (first, second) else {
+            return self.failed.push(seed);
+        };
+        if first.digest != second.digest {
+            println!("seed {seed} ran twice with two digests: {:x} and {:x}", first.digest, second.digest);
+            return self.failed.push(seed);
+        }
+        self.operations += first.operations;
+        self.faults += first.faults;
+        self.counts.resize(Count::ALL.len(), 0);
+        for (sum, count) in self.counts.iter_mut().zip(first.counts) {
+            *sum += count;
         }
     }
-    println!("{ops} operations, {s} virtual seconds");
+
+    fn report(&self, all_must_be_met: bool) -> ExitCode {
+        let mut missing = 0;
+        for (count, met) in Count::ALL.iter().zip(&self.counts) {
+            let (group, name) = count.name();
+            println!("{met:>12}  {group}: {name}");
+            missing += u64::from(*met == 0);
+        }
+        println!("{} seeds, {} operations, {} faults", self.seeds, self.operations, self.faults);
+        if missing > 0 {
+            let what = if all_must_be_met { "which is an error" } else { "as too few seeds were run to meet all" };
+            println!("{missing} were not met, {what}");
+        }
+        for seed in &self.failed {
+            println!("FAILED: repeat with `cargo run --release -p forebay-sim -- --seed {seed}`");
+        }
+        let failed = !self.failed.is_empty() || (missing > 0 && all_must_be_met);
+        if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
 }

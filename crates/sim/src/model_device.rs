@@ -44,17 +44,7 @@ impl Character {
     /// No faults.
     #[must_use]
     pub fn sound(latency_ns: u64) -> Self {
-        Self {
-            latency_ns,
-            errors: 0,
-            slow: 0,
-            slow_ns: 0,
-            hangs: 0,
-            hang_ns: 0,
-            lost: 0,
-            misdirected: 0,
-            dead: false,
-        }
+        Self { latency_ns, errors: 0, slow: 0, slow_ns: 0, hangs: 0, hang_ns: 0, lost: 0, misdirected: 0, dead: false }
     }
 }
 
@@ -136,7 +126,14 @@ pub struct ModelDevice {
 impl ModelDevice {
     /// A device over a disk.
     #[must_use]
-    pub fn new(disk: Rc<Disk>, arena: Rc<Arena>, ledger: SharedLedger, role: Role, sector_bytes: u32, dice: Dice) -> Self {
+    pub fn new(
+        disk: Rc<Disk>,
+        arena: Rc<Arena>,
+        ledger: SharedLedger,
+        role: Role,
+        sector_bytes: u32,
+        dice: Dice,
+    ) -> Self {
         let geometry = Geometry {
             bytes: disk.medium.borrow().bytes(),
             sector_bytes,

@@ -135,7 +135,13 @@ impl Oracle {
             unsettled: Vec::new(),
             doubt: 0,
         };
-        Self { volumes: sectors.iter().map(volume).collect(), under_way: Vec::new(), reads: Vec::new(), clock: 1, changes: 0 }
+        Self {
+            volumes: sectors.iter().map(volume).collect(),
+            under_way: Vec::new(),
+            reads: Vec::new(),
+            clock: 1,
+            changes: 0,
+        }
     }
 
     fn tick(&mut self) -> u64 {
@@ -203,7 +209,8 @@ impl Oracle {
         let now = self.tick();
         let at = self.under_way.iter().position(|c| c.id == id).expect("a change ends once");
         let change = self.under_way.swap_remove(at);
-        let ended = if change.kind == Change::Trim && matches!(ended, Ended::Well { .. }) { Ended::Unknown } else { ended };
+        let ended =
+            if change.kind == Change::Trim && matches!(ended, Ended::Well { .. }) { Ended::Unknown } else { ended };
         for nth in change.first..change.first + change.count {
             let entries = &mut self.volumes[change.volume].sectors[nth as usize].entries;
             let at = entries.iter().position(|e| e.change == id.0).expect("a change under way is listed");

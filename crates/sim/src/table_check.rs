@@ -7,8 +7,8 @@
 use crate::content::{SECTOR_BYTES, describe, value_in};
 use crate::ledger::{Count, SharedLedger};
 use crate::medium::Medium;
-use forebay_engine::attach::{Plan, block_checksums};
 use forebay_core::VolumeId;
+use forebay_engine::attach::{Plan, block_checksums};
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -126,9 +126,12 @@ impl Machine {
     /// What the back ends hold.
     #[must_use]
     pub fn truth(&self) -> Vec<Rc<RefCell<Medium>>> {
-        self.stores.iter().map(|store| match store {
-            Store::Disk(disk) => Rc::clone(&disk.medium),
-        }).collect()
+        self.stores
+            .iter()
+            .map(|store| match store {
+                Store::Disk(disk) => Rc::clone(&disk.medium),
+            })
+            .collect()
     }
 
     fn faults(&self) -> u64 {
@@ -162,12 +165,13 @@ impl Machine {
         let until = self.shared.operations.get() + self.dice.between(40, 500);
         while self.shared.operations.get() < until {
             self.draw_phase(life);
-            let crash_at = (end != End::Stopped && self.dice.chance(150)).then(|| self.ledger.ios() + self.dice.below(300));
+            let crash_at =
+                (end != End::Stopped && self.dice.chance(150)).then(|| self.ledger.ios() + self.dice.below(300));
             if self.phase(life, crash_at) {
                 return end;
             }
             match self.dice.below(10) {
-                0 => self.rest(life, self.shared.operations.get() % 3 == 0),
+                0 => self.rest(life, self.shared.operations.get().is_multiple_of(3)),
                 1 | 2 => self.idle(life, 5 * SECOND_NS),
                 _ => {}
             }
