@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = forebay_core::BLOCK_BYTES as u64;
 /// Code, stacks, rings, log and admin endpoint.
 pub const PROGRAM_BYTES: u64 = 16 << 20;
 /// A connection: its parser, its queues, its buffer for headers.
-pub const CLIENT_BYTES: u64 = forebay_nbd::FrontConfig::CLIENT_BYTES_MAX as u64;
+pub const CLIENT_BYTES: u64 = forebay_nbd::FrontConfig::CLIENT_BYTES_MAX;
 /// A request: its parts, its locks, its operations.
 pub const REQUEST_BYTES: u64 = 1 << 10;
 /// Buffers of an NBD back end's connections, and slack in its copies.
