@@ -3,6 +3,7 @@
 //! `disk_hits FILE BLOCK_BYTES DEPTH SECONDS [FILL_BYTES]`: formats FILE (sparse is fine) as a cache disk of a volume
 //! in memory, fills it by reading the volume once, then reads random blocks with DEPTH requests in flight for SECONDS.
 //! Prints one JSON object. The memory tier keeps next to nothing, so that every read goes to the disk.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::path::Path;
 use std::rc::Rc;

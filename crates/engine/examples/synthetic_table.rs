@@ -2,6 +2,7 @@
 //!
 //! `synthetic_table FILE`: FILE is a cache disk that was formatted and stopped in order, sparse, over a back end of
 //! zeroes. Makes a cache of any size warm in a minute, to measure how long its recovery takes.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
