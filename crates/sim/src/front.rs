@@ -411,7 +411,9 @@ impl SimFront {
         let read_only = self.volumes[request.volume].mode == WriteMode::ReadOnly;
         let excused = match error {
             ReplyError::Io => {
-                self.shared.troubled[request.volume].get() || (writes && self.shared.generation_troubled.get())
+                // One back end's silence may use up the frames that another volume's requests wait for.
+                let troubled = self.shared.troubled.iter().any(Cell::get);
+                troubled || (writes && self.shared.generation_troubled.get())
             }
             ReplyError::Invalid => request.invalid,
             ReplyError::ReadOnly => read_only && writes,

@@ -26,6 +26,8 @@ pub mod ledger;
 pub mod life;
 pub mod medium;
 pub mod model_device;
+pub mod nbd_device;
+pub mod nbd_server;
 pub mod oracle;
 pub mod setup;
 pub mod table_check;

@@ -4,11 +4,12 @@ use crate::front::{FrontVolume, SimFront};
 use crate::host::SimHost;
 use crate::ledger::{Count, SharedLedger};
 use crate::model_device::{ModelDevice, Role};
+use crate::nbd_device::NbdDevice;
 use crate::setup::{BackendKind, LifeSetup};
 use crate::table_check::check_table;
 use crate::world::{Machine, Store};
 use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId, WriteMode};
-use forebay_engine::attach::{CacheDisk, HEAD_BYTES, Notice, Plan, VolumeFacts, Wanted, plan};
+use forebay_engine::attach::{CacheDisk, HEAD_BYTES, Notice, Plan, Refusal, VolumeFacts, Wanted, plan};
 use forebay_engine::device::Device;
 use forebay_engine::devices::sectors::Sectors;
 use forebay_engine::reactor::Reactor;
@@ -181,7 +182,14 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
             intent_map: setup.intent_map,
             new_cache_id,
         };
-        let planned = plan(&disk.medium.borrow().current()[..HEAD_BYTES], &wanted);
+        let decide = |wanted| plan(&disk.medium.borrow().current()[..HEAD_BYTES], wanted);
+        let planned = match decide(&wanted) {
+            // Only then may both superblocks be damaged, and only by force does it go on.
+            Err(Refusal::Damaged | Refusal::Foreign { .. }) if machine.superblock_doubtful => {
+                decide(&Wanted { force_format: true, ..wanted })
+            }
+            planned => planned,
+        };
         let planned = planned.unwrap_or_else(|refusal| panic!("the cache disk is refused: {refusal}"));
         if planned.recover {
             check_table(&disk.medium.borrow(), &planned, &machine.truth(), &machine.ledger);
@@ -190,6 +198,7 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
         let crashes = attempt < 3 && machine.dice.chance(80);
         if carry_out(machine, &planned, crashes) {
             count_start(machine, &planned);
+            machine.superblock_doubtful = false;
             return planned;
         }
     }
@@ -209,6 +218,8 @@ fn carry_out(machine: &mut Machine, planned: &Plan, crashes: bool) -> bool {
         if nth == stop {
             machine.ledger.count(Count::FaultCrashWhileAttaching, nth as u64, 0);
             crate::model_device::lose_power(disk, &machine.ledger, &mut machine.dice);
+            // The first superblock of all may be torn, and there is no other.
+            machine.superblock_doubtful |= planned.notices.contains(&Notice::Formatted);
             return false;
         }
         let mark = disk.medium.borrow().mark();
@@ -281,6 +292,11 @@ fn backends(machine: &mut Machine, arena: &Rc<Arena>, mut bounces: u32) -> Vec<B
         let dice = machine.dice.fork();
         let ledger = Rc::clone(&machine.ledger);
         match (&machine.stores[volume], machine.setup.volumes[volume].backend) {
+            (Store::Server(server), kind) => {
+                let BackendKind::Nbd { connections } = kind else { unreachable!("a server speaks NBD") };
+                let (server, arena) = (Rc::clone(server), Rc::clone(arena));
+                devices.push(Box::new(NbdDevice::new(volume, connections, server, arena, ledger, dice)));
+            }
             (Store::Disk(disk), kind) => {
                 let coarse = kind == BackendKind::Coarse;
                 let sector = if coarse { 4096 } else { 512 };

@@ -77,6 +77,8 @@ struct Entry {
     durable: bool,
     /// It is gone whatever the back end loses.
     buried: bool,
+    /// It was acknowledged and not flushed when the back end lost something for good.
+    shaken: bool,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,8 @@ struct Volume {
     unsettled: Vec<u32>,
     /// Reads that began before decide nothing: the back end has lost something since.
     doubt: u64,
+    /// Changes that began before decide nothing: of what was done of them, something may have been lost for good.
+    lost: u64,
 }
 
 #[derive(Debug)]
@@ -129,11 +133,13 @@ impl Oracle {
             acknowledged: true,
             durable: true,
             buried: false,
+            shaken: false,
         };
         let volume = |count: &u64| Volume {
             sectors: (0..*count).map(|_| Sector { entries: vec![first], listed: false }).collect(),
             unsettled: Vec::new(),
             doubt: 0,
+            lost: 0,
         };
         Self {
             volumes: sectors.iter().map(volume).collect(),
@@ -195,6 +201,7 @@ impl Oracle {
                 acknowledged: false,
                 durable: false,
                 buried: false,
+                shaken: false,
             });
             if !std::mem::replace(&mut sector.listed, true) {
                 v.unsettled.push(nth as u32);
@@ -211,6 +218,7 @@ impl Oracle {
         let change = self.under_way.swap_remove(at);
         let ended =
             if change.kind == Change::Trim && matches!(ended, Ended::Well { .. }) { Ended::Unknown } else { ended };
+        let lost = self.volumes[change.volume].lost;
         for nth in change.first..change.first + change.count {
             let entries = &mut self.volumes[change.volume].sectors[nth as usize].entries;
             let at = entries.iter().position(|e| e.change == id.0).expect("a change under way is listed");
@@ -226,6 +234,9 @@ impl Oracle {
                     // An older change that is not durable may be sent again after this one, and then fail.
                     let alone = entries.iter().all(|e| e.durable || e.change == id.0);
                     entries[at].durable = fua;
+                    if begin <= lost {
+                        continue;
+                    }
                     for other in entries.iter_mut().filter(|e| e.end < begin && (e.gone == NEVER || e.softly)) {
                         (other.gone, other.softly) = (now, false);
                     }
@@ -268,7 +279,7 @@ impl Oracle {
             if entries.len() == 1 || begin <= v.doubt {
                 continue;
             }
-            let firmly = seen.any(|e| e.acknowledged);
+            let firmly = seen.any(|e| e.acknowledged && !e.shaken);
             for other in entries.iter_mut().filter(|e| e.value != value && e.end < begin) {
                 if other.gone == NEVER || (other.softly && firmly) {
                     (other.gone, other.softly) = (now, !firmly);
@@ -286,10 +297,22 @@ impl Oracle {
         let mut unsettled = std::mem::take(&mut v.unsettled);
         unsettled.retain(|nth| {
             let sector = &mut v.sectors[*nth as usize];
+            let mut since = 0;
+            for entry in sector.entries.iter_mut().filter(|e| e.acknowledged && e.end < begin) {
+                (entry.durable, entry.shaken) = (true, false);
+                since = since.max(entry.begin);
+            }
             for entry in &mut sector.entries {
-                entry.durable |= entry.acknowledged && entry.end < begin;
+                if entry.end < since && (entry.gone == NEVER || entry.softly) {
+                    (entry.gone, entry.softly, entry.buried) = (now, false, true);
+                }
                 entry.buried |= !entry.softly && entry.gone <= begin;
             }
+            assert!(
+                sector.entries.iter().any(|e| !e.buried),
+                "volume {volume}, sector {nth}: a flush of {begin}..{now} succeeded, and nothing explains what was read: {}",
+                sector.entries.iter().map(Entry::describe).collect::<Vec<_>>().join("; ")
+            );
             // A read under way may still return what is buried.
             sector.entries.retain(|e| !e.buried || e.gone > oldest_read);
             sector.listed = sector.entries.len() > 1 || !sector.entries[0].durable;
@@ -301,11 +324,27 @@ impl Oracle {
     /// A flush failed: what was acknowledged and not yet flushed may be gone, and that was told.
     pub fn flush_failed(&mut self, volume: usize) {
         self.lost(volume);
+        self.excuse(volume);
+    }
+
+    /// What was acknowledged and not yet flushed is nobody's duty any more.
+    pub fn excuse(&mut self, volume: usize) {
+        let v = &mut self.volumes[volume];
+        for nth in &v.unsettled {
+            let entries = v.sectors[*nth as usize].entries.iter_mut();
+            entries.filter(|e| !e.durable).for_each(|e| e.acknowledged = false);
+        }
     }
 
     /// The back end lost what nobody will send again. What was not flushed may be there or not.
     pub fn lost(&mut self, volume: usize) {
         self.revive(volume, |_| true);
+        let v = &mut self.volumes[volume];
+        v.lost = self.clock;
+        for nth in &v.unsettled {
+            let entries = v.sectors[*nth as usize].entries.iter_mut();
+            entries.filter(|e| e.acknowledged && !e.durable).for_each(|e| e.shaken = true);
+        }
     }
 
     /// The back end lost what it had not flushed; what was acknowledged will be sent again.

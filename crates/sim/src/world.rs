@@ -11,6 +11,7 @@ use crate::ledger::{Count, Ledger, SharedLedger};
 use crate::life::Life;
 use crate::medium::Medium;
 use crate::model_device::{Character, Disk, lose_power};
+use crate::nbd_server::{Conduct, Server};
 use crate::oracle::Oracle;
 use crate::setup::{BackendKind, Setup};
 use crate::traffic::Traffic;
@@ -29,6 +30,8 @@ pub const FAULTS_MIN: u64 = 3;
 pub enum Store {
     /// On a disk of this machine.
     Disk(Rc<Disk>),
+    /// Behind an NBD server.
+    Server(Rc<Server>),
 }
 
 /// What outlives the process.
@@ -47,6 +50,8 @@ pub struct Machine {
     pub stores: Vec<Store>,
     /// The state directory.
     pub generation: Rc<Generation>,
+    /// A bit of a superblock flipped since the process started last: both may be damaged.
+    pub superblock_doubtful: bool,
 }
 
 /// What became of a run.
@@ -64,13 +69,13 @@ pub struct Outcome {
     pub now_ns: u64,
 }
 
-/// Runs a seed to its end.
+/// Runs a seed to its end. `nbd`: with back ends behind the real NBD client, too.
 ///
 /// # Panics
 /// When a promise is broken; the message says which.
 #[must_use]
-pub fn run(seed: u64, verbose: bool) -> Outcome {
-    let mut machine = Machine::new(seed, verbose);
+pub fn run(seed: u64, nbd: bool, verbose: bool) -> Outcome {
+    let mut machine = Machine::new(seed, nbd, verbose);
     loop {
         let mut life = Life::begin(&mut machine);
         let end = machine.live(&mut life);
@@ -94,10 +99,10 @@ enum End {
 }
 
 impl Machine {
-    fn new(seed: u64, verbose: bool) -> Self {
+    fn new(seed: u64, nbd: bool, verbose: bool) -> Self {
         let mut dice = Dice::new(seed);
         let ledger = Ledger::new(verbose);
-        let setup = Setup::draw(&mut dice);
+        let setup = Setup::draw(&mut dice, nbd);
         ledger.say(|| format!("seed {seed}: {setup:?}"));
         let sectors: Vec<u64> = setup.volumes.iter().map(|v| v.sectors).collect();
         let traffic = Traffic::draw(&mut dice, &sectors, u64::from(setup.page_bytes / 512), 8);
@@ -109,10 +114,20 @@ impl Machine {
             troubled: sectors.iter().map(|_| Cell::new(false)).collect(),
             generation_troubled: Cell::new(false),
         };
-        let stores = setup.volumes.iter().map(|volume| {
-            let what = if volume.backend == BackendKind::Local { Count::StateLocal } else { Count::StateCoarse };
+        let shared = Rc::new(shared);
+        let stores = setup.volumes.iter().enumerate().map(|(at, volume)| {
+            let what = match volume.backend {
+                BackendKind::Local => Count::StateLocal,
+                BackendKind::Coarse => Count::StateCoarse,
+                BackendKind::Nbd { .. } => Count::StateNbd,
+            };
             ledger.add(what, 1);
-            Store::Disk(Disk::new(volume.bytes(), setup.latency_ns[1]))
+            let (bytes, latency_ns) = (volume.bytes(), setup.latency_ns[1]);
+            if what != Count::StateNbd {
+                return Store::Disk(Disk::new(bytes, latency_ns));
+            }
+            let (shared, ledger) = (Rc::clone(&shared), Rc::clone(&ledger));
+            Store::Server(Server::new(at, bytes, latency_ns, shared, ledger, dice.fork()))
         });
         let stores = stores.collect();
         let disk = (setup.disk_bytes > 0).then(|| Disk::new(setup.disk_bytes, setup.latency_ns[0]));
@@ -120,7 +135,7 @@ impl Machine {
             ledger.add(Count::StateMemoryOnly, 1);
         }
         let generation = Rc::new(Generation::default());
-        Self { dice, ledger, setup, shared: Rc::new(shared), disk, stores, generation }
+        Self { dice, ledger, setup, shared, disk, stores, generation, superblock_doubtful: false }
     }
 
     /// What the back ends hold.
@@ -130,6 +145,7 @@ impl Machine {
             .iter()
             .map(|store| match store {
                 Store::Disk(disk) => Rc::clone(&disk.medium),
+                Store::Server(server) => Rc::clone(&server.medium),
             })
             .collect()
     }
@@ -187,13 +203,35 @@ impl Machine {
         let operations = self.shared.operations.get() + self.dice.between(10, 150);
         let end_ns = self.ledger.now_ns() + 60 * SECOND_NS;
         life.shard.front().wake();
+        let restart_at = self.draw_restart();
+        let mut restart_at = restart_at.as_ref();
         while self.shared.operations.get() < operations && self.ledger.now_ns() < end_ns {
             life.turn();
+            if let Some((server, _, down_ns)) = restart_at.take_if(|(_, at, _)| self.ledger.ios() >= *at) {
+                server.restart(*down_ns);
+            }
             if crash_at.is_some_and(|at| self.ledger.ios() >= at) {
                 return true;
             }
         }
         false
+    }
+
+    /// A server, the operation at which it restarts, and for how long it is gone then.
+    fn draw_restart(&mut self) -> Option<(Rc<Server>, u64, u64)> {
+        let Store::Server(server) = &self.stores[self.dice.below(self.stores.len() as u64) as usize] else {
+            return None;
+        };
+        if !self.dice.chance(250) {
+            return None;
+        }
+        let at = self.ledger.ios() + self.dice.below(200);
+        let down_ns = self.dice.pick(&[0, 100_000_000, 2 * SECOND_NS, 45 * SECOND_NS]);
+        if down_ns > 2 * SECOND_NS {
+            self.ledger.count(Count::FaultOutage, down_ns, 0);
+            server.trouble();
+        }
+        Some((Rc::clone(server), at, down_ns))
     }
 
     /// Time goes by without new requests.
@@ -231,6 +269,10 @@ impl Machine {
                     disk.character.set(character);
                     self.shared.troubled[volume].set(true);
                 }
+                Store::Server(server) => {
+                    let conduct = draw_conduct(&mut self.dice, server.conduct.get());
+                    server.conduct.set(conduct);
+                }
             }
         }
         self.generation.fails.set(self.dice.chance(150));
@@ -244,6 +286,10 @@ impl Machine {
         for store in &self.stores {
             match store {
                 Store::Disk(disk) => disk.character.set(Character::sound(self.setup.latency_ns[1])),
+                Store::Server(server) => {
+                    server.conduct.set(Conduct::sound(self.setup.latency_ns[1]));
+                    server.up_at_ns.set(0);
+                }
             }
         }
         self.generation.fails.set(false);
@@ -253,7 +299,7 @@ impl Machine {
     fn rot(&mut self, disk: &Disk) {
         let bytes = disk.medium.borrow().bytes();
         let (what, from, to) = match self.dice.below(8) {
-            0 => (Count::FaultSuperblockRot, 0, 4096),
+            0 => (Count::FaultSuperblockRot, 0, 8192),
             1 => (Count::FaultIntentRot, 8192, 8192 + 4096 * 2 * self.setup.volumes.len() as u64),
             2 | 3 => (Count::FaultTableRot, TABLE_OFFSET, TABLE_OFFSET + 4 * 4096),
             _ => (Count::FaultDiskRot, 1 << 20, bytes),
@@ -261,6 +307,7 @@ impl Machine {
         let byte = self.dice.between(from, to - 1);
         let bit = self.dice.below(8) as u32;
         self.ledger.count(what, byte, u64::from(bit));
+        self.superblock_doubtful |= what == Count::FaultSuperblockRot;
         disk.medium.borrow_mut().rot(byte, bit);
     }
 
@@ -340,21 +387,42 @@ impl Machine {
         drop(life);
         self.shared.oracle.borrow_mut().crashed();
         match end {
+            End::Stopped if self.dice.chance(300) => self.power_fails(),
             End::Stopped => {}
             End::ProcessCrash => self.ledger.count(Count::FaultProcessCrash, 0, 0),
-            End::MachineCrash => {
-                self.ledger.count(Count::FaultMachineCrash, 0, 0);
-                if let Some(disk) = &self.disk {
+            End::MachineCrash => self.power_fails(),
+        }
+    }
+
+    /// The machine stops; so do the back ends.
+    fn power_fails(&mut self) {
+        self.ledger.count(Count::FaultMachineCrash, 0, 0);
+        if let Some(disk) = &self.disk {
+            lose_power(disk, &self.ledger, &mut self.dice);
+        }
+        for (volume, store) in self.stores.iter().enumerate() {
+            match store {
+                Store::Disk(disk) => {
                     lose_power(disk, &self.ledger, &mut self.dice);
                 }
-                for (volume, store) in self.stores.iter().enumerate() {
-                    match store {
-                        Store::Disk(disk) => lose_power(disk, &self.ledger, &mut self.dice),
-                    };
-                    self.shared.oracle.borrow_mut().lost(volume);
-                }
+                Store::Server(server) => server.lose_power(),
             }
+            let mut oracle = self.shared.oracle.borrow_mut();
+            oracle.lost(volume);
+            oracle.excuse(volume);
         }
+    }
+}
+
+fn draw_conduct(dice: &mut Dice, sound: Conduct) -> Conduct {
+    let many = dice.pick(&[3, 30]);
+    match dice.below(6) {
+        0 => Conduct { errors: many, ..sound },
+        1 => Conduct { slow: many * 3, slow_ns: 600_000_000, ..sound },
+        2 => Conduct { slow: many / 3, slow_ns: dice.pick(&[15, 60]) * SECOND_NS, ..sound },
+        3 => Conduct { flush_errors: many * 10, ..sound },
+        4 => Conduct { cuts: many, ..sound },
+        _ => Conduct { errors: many / 2, flush_errors: many, cuts: many / 3, ..sound },
     }
 }
 
