@@ -56,9 +56,13 @@ struct Range {
     volume: VolumeId,
     kind: Kind,
     tag: Option<u64>,
+    /// Where its first chunk began.
+    begin: u64,
     offset: u64,
     length: u64,
     end: u64,
+    /// A chunk that was done may be lost since.
+    lost: bool,
     /// Pages of the chunk, first and last.
     pages: (u32, u32),
     stage: Stage,
@@ -180,15 +184,39 @@ impl Cache {
         v.intent.doubt(regions);
         v.doubts += 1;
         self.intent_asked = true;
+        self.fail_half_done(volume, offset, end);
         actions.push(Action::Notice(Notice::BackendLost { volume }));
         self.add_range(volume, kind, None, offset, end);
+    }
+
+    /// What was done of requests that are still under way may be lost. They are not answered yet, so the flush that tells
+    /// of the loss does not tell of theirs: they have to fail themselves.
+    fn fail_half_done(&mut self, volume: VolumeId, offset: u64, end: u64) {
+        self.requests.fail_half_written(volume, offset, end);
+        for range in self.ranges.list.iter_mut().flatten() {
+            let done = range.begin..range.offset;
+            let counted = matches!(range.kind, Kind::Trim { .. } | Kind::Zero { .. });
+            range.lost |= counted && range.volume == volume && done.start < end && offset < done.end;
+        }
     }
 
     fn add_range(&mut self, volume: VolumeId, kind: Kind, tag: Option<u64>, offset: u64, end: u64) {
         let seq = self.ranges.next_seq;
         self.ranges.next_seq += 1;
-        let blank =
-            Range { seq, volume, kind, tag, offset, length: 0, end, pages: (0, 0), stage: Stage::Waits, start_ns: 0 };
+        let blank = Range {
+            seq,
+            volume,
+            kind,
+            tag,
+            begin: offset,
+            offset,
+            length: 0,
+            end,
+            lost: false,
+            pages: (0, 0),
+            stage: Stage::Waits,
+            start_ns: 0,
+        };
         let range = self.next_chunk(blank);
         match self.ranges.list.iter().position(Option::is_none) {
             Some(free) => self.ranges.list[free] = Some(range),
@@ -303,6 +331,7 @@ impl Cache {
             if matches!(range.kind, Kind::InDoubt { .. }) {
                 self.volumes[range.volume.index()].doubts -= 1;
             }
+            let result = if range.lost { result.and(Err(ReplyError::Io)) } else { result };
             if let Some(tag) = range.tag {
                 let stats = &mut self.stats.volumes[range.volume.index()];
                 stats.trims += u64::from(range.kind != Kind::Evict);

@@ -215,6 +215,17 @@ impl Requests {
         &mut self.table[id.index()]
     }
 
+    /// Fails the writes under way in the volume of which a part in the range was done.
+    pub(crate) fn fail_half_written(&mut self, volume: VolumeId, offset: u64, end: u64) {
+        for request in self.table.iter_mut().filter(|request| request.stage == Stage::Working) {
+            let inside = request.offset < end && offset < request.offset + u64::from(request.length);
+            let half = request.parts_left < request.parts_count;
+            if request.volume == volume && request.kind != Kind::Read && inside && half {
+                request.error.get_or_insert(ReplyError::Io);
+            }
+        }
+    }
+
     pub(crate) fn part(&self, id: PartId) -> &Part {
         &self.table[id.request().index()].parts[id.place()]
     }

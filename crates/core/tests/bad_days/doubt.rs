@@ -103,3 +103,56 @@ fn the_regions_bit_outlives_the_wait_for_a_busy_page() {
     let is_valid = page.is_some() && crcs[0] != 0;
     assert!(!is_valid || w.cache.gauges().intent_regions > 0, "the bit is clear, and the record of {page:?} is valid");
 }
+
+#[test]
+fn a_write_of_which_a_part_was_lost_fails_even_if_the_loss_was_told_before_it_was_answered() {
+    for told_by_flush in [false, true] {
+        let mut w = World::new(config(WriteMode::Through));
+        w.write(1, 0, 2 * PAGE as u32);
+        w.answer(Ok(()), is!(Action::WriteIntent { .. }));
+        let first = w.find(is!(Action::WriteBackend { .. })).expect("its first part is written");
+        w.done(first, Ok(()));
+        if told_by_flush {
+            w.step(Event::Flush { volume: VOLUME, tag: 2 });
+            let flush = w.find(is!(Action::FlushBackend { .. })).expect("a flush is ordered");
+            w.done(flush, Err(IoError::Lost));
+            assert_eq!(w.replies.get(&2), Some(&Err(ReplyError::Io)));
+        } else {
+            in_doubt(&mut w, 0, PAGE);
+        }
+        assert!(!w.is_answered(1));
+        w.settle();
+        assert_eq!(w.replies.get(&1), Some(&Err(ReplyError::Io)), "nobody else tells of its first part");
+    }
+}
+
+#[test]
+fn a_write_that_had_nothing_to_lose_is_not_failed_for_a_loss_elsewhere() {
+    let mut w = World::new(config(WriteMode::Through));
+    w.write(1, 0, 2 * PAGE as u32);
+    in_doubt(&mut w, 0, 8 * PAGE);
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())), "nothing of it was done yet");
+    w.write(2, 0, 2 * PAGE as u32);
+    w.answer(Ok(()), is!(Action::WriteIntent { .. }));
+    let first = w.find(is!(Action::WriteBackend { .. })).expect("its first part is written");
+    w.done(first, Ok(()));
+    in_doubt(&mut w, 8 * PAGE, PAGE);
+    w.settle();
+    assert_eq!(w.replies.get(&2), Some(&Ok(())), "what was lost is not its own");
+}
+
+#[test]
+fn a_trim_of_which_a_chunk_was_lost_fails() {
+    let mut c = config(WriteMode::Through);
+    c.volumes[0].range_bytes_max = 1 << 20;
+    let mut w = World::new(c);
+    w.trim(1, 0, 4 << 20);
+    w.answer(Ok(()), is!(Action::WriteIntent { .. }));
+    let first = w.find(is!(Action::TrimBackend { .. })).expect("its first chunk is trimmed");
+    w.done(first, Ok(()));
+    assert!(!w.is_answered(1), "there is another chunk");
+    in_doubt(&mut w, 0, PAGE);
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Err(ReplyError::Io)));
+}
