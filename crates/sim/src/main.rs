@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         let outcome = run(seed, arguments.nbd, true);
         return if outcome.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let mut total = Total::default();
+    let mut total = Total { nbd: arguments.nbd, ..Total::default() };
     for seed in arguments.first..arguments.first.saturating_add(arguments.count) {
         total.add(seed, run(seed, arguments.nbd, false), run(seed, arguments.nbd, false));
     }
@@ -54,6 +54,7 @@ fn run(seed: u64, nbd: bool, tell: bool) -> Option<Outcome> {
 
 #[derive(Default)]
 struct Total {
+    nbd: bool,
     seeds: u64,
     operations: u64,
     faults: u64,
@@ -92,7 +93,8 @@ impl Total {
             println!("{missing} were not met, {what}");
         }
         for seed in &self.failed {
-            println!("FAILED: repeat with `cargo run --release -p forebay-sim -- --seed {seed}`");
+            let nbd = if self.nbd { " --nbd" } else { "" };
+            println!("FAILED: repeat with `cargo run --release -p forebay-sim -- --seed {seed}{nbd}`");
         }
         let failed = !self.failed.is_empty() || (missing > 0 && all_must_be_met);
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
