@@ -301,13 +301,11 @@ impl Server {
         self.orphaned.set(self.medium.borrow().has_unflushed());
         let mut oracle = self.shared.oracle.borrow_mut();
         // Only the client could have sent it again.
-        let lost = self.lost_since_flush.replace(false) | self.lost_for_good.replace(false);
-        if lost {
+        if self.lost_since_flush.replace(false) | self.lost_for_good.replace(false) {
             oracle.lost(self.volume);
         }
-        if lost || self.orphaned.get() {
-            oracle.excuse(self.volume);
-        }
+        // Nobody remembers whether a loss is still to be told.
+        oracle.excuse(self.volume);
     }
 
     /// The server dies and starts again. What it had not flushed is gone, or some of it.
