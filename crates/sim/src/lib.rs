@@ -30,7 +30,6 @@ pub mod nbd_device;
 pub mod nbd_server;
 pub mod oracle;
 pub mod setup;
-pub mod sweep;
 pub mod table_check;
 pub mod traffic;
 pub mod world;

@@ -301,11 +301,13 @@ impl Server {
         self.orphaned.set(self.medium.borrow().has_unflushed());
         let mut oracle = self.shared.oracle.borrow_mut();
         // Only the client could have sent it again.
-        if self.lost_since_flush.replace(false) | self.lost_for_good.replace(false) {
+        let lost = self.lost_since_flush.replace(false) | self.lost_for_good.replace(false);
+        if lost {
             oracle.lost(self.volume);
         }
-        // Nobody remembers whether a loss is still to be told.
-        oracle.excuse(self.volume);
+        if lost || self.orphaned.get() {
+            oracle.excuse(self.volume);
+        }
     }
 
     /// The server dies and starts again. What it had not flushed is gone, or some of it.

@@ -69,13 +69,13 @@ pub struct Outcome {
     pub now_ns: u64,
 }
 
-/// Runs a seed to its end; `verbose`: telling line by line what happens.
+/// Runs a seed to its end. `nbd`: with back ends behind the real NBD client, too.
 ///
 /// # Panics
 /// When a promise is broken; the message says which.
 #[must_use]
-pub fn run(seed: u64, verbose: bool) -> Outcome {
-    let mut machine = Machine::new(seed, verbose);
+pub fn run(seed: u64, nbd: bool, verbose: bool) -> Outcome {
+    let mut machine = Machine::new(seed, nbd, verbose);
     loop {
         let mut life = Life::begin(&mut machine);
         let end = machine.live(&mut life);
@@ -99,10 +99,10 @@ enum End {
 }
 
 impl Machine {
-    fn new(seed: u64, verbose: bool) -> Self {
+    fn new(seed: u64, nbd: bool, verbose: bool) -> Self {
         let mut dice = Dice::new(seed);
         let ledger = Ledger::new(verbose);
-        let setup = Setup::draw(&mut dice);
+        let setup = Setup::draw(&mut dice, nbd);
         ledger.say(|| format!("seed {seed}: {setup:?}"));
         let sectors: Vec<u64> = setup.volumes.iter().map(|v| v.sectors).collect();
         let traffic = Traffic::draw(&mut dice, &sectors, u64::from(setup.page_bytes / 512), 8);
