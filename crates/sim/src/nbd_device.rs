@@ -139,9 +139,20 @@ impl NbdDevice {
         self.ledger.say(|| format!("NBD client of volume {}: {report:?}", self.volume));
         match report {
             Report::ReplayRefused { .. } => self.server.replay_refused(),
-            Report::ReplayStarted { count, bytes } => self.ledger.count(Count::StateReplay, u64::from(count), bytes),
+            // The answers may be those of a server that has died since.
+            Report::ReplayFinished if !self.is_cut_off() => self.server.replayed(),
+            Report::ReplayStarted { count, bytes } => {
+                self.ledger.count(Count::StateReplay, u64::from(count), bytes);
+                self.server.replay_starts();
+            }
             _ => {}
         }
+    }
+
+    /// The server has restarted, and the client has yet to see it.
+    fn is_cut_off(&self) -> bool {
+        let now = self.server.incarnation.get();
+        self.links.iter().any(|(link, _)| matches!(link, Link::Up { incarnation, .. } if *incarnation != now))
     }
 
     fn bytes_of(&self, op: &DeviceOp) -> Vec<u8> {

@@ -76,12 +76,8 @@ pub struct Server {
     pub incarnation: Cell<u64>,
     /// It takes no connections before.
     pub up_at_ns: Cell<u64>,
-    /// A restart lost something, and no flush has succeeded since.
-    pub lost_since_flush: Cell<bool>,
-    /// A client that is gone had written what is not flushed: nobody will send it again.
-    pub orphaned: Cell<bool>,
-    /// Something acknowledged was lost, and the client cannot have sent it again.
-    pub lost_for_good: Cell<bool>,
+    /// It has dropped something acknowledged that is not sent again, and the client has not yet told what is in doubt.
+    pub dropped: Cell<bool>,
     /// What it can do.
     pub fua: bool,
     /// A trim zeroes; else it does nothing.
@@ -119,9 +115,7 @@ impl Server {
             conduct: Cell::new(Conduct::sound(latency_ns)),
             incarnation: Cell::new(0),
             up_at_ns: Cell::new(0),
-            lost_since_flush: Cell::new(false),
-            orphaned: Cell::new(false),
-            lost_for_good: Cell::new(false),
+            dropped: Cell::new(false),
             fua: dice.chance(700),
             trim_zeroes: dice.chance(500),
             volume,
@@ -223,7 +217,7 @@ impl Server {
             if op.kind == Kind::Flush {
                 let gone = medium.lose(Keep::Some(dice.pick(&[0, 500])), &mut dice);
                 self.ledger.count(Count::FaultServerDropped, self.volume as u64, gone);
-                self.lost_for_good.set(true);
+                self.dropped.set(true);
                 self.shared.oracle.borrow_mut().lost(self.volume);
             } else {
                 self.ledger.count(Count::FaultBackendError, self.volume as u64, offset);
@@ -245,8 +239,6 @@ impl Server {
             Kind::Flush => {
                 let mark = medium.mark();
                 medium.flush(mark);
-                self.lost_since_flush.set(false);
-                self.orphaned.set(false);
             }
             Kind::Write => medium.write(offset, data),
             Kind::Trim if !self.trim_zeroes => {}
@@ -298,16 +290,7 @@ impl Server {
             }
         }
         self.answers.borrow_mut().clear();
-        self.orphaned.set(self.medium.borrow().has_unflushed());
-        let mut oracle = self.shared.oracle.borrow_mut();
-        // Only the client could have sent it again.
-        let lost = self.lost_since_flush.replace(false) | self.lost_for_good.replace(false);
-        if lost {
-            oracle.lost(self.volume);
-        }
-        if lost || self.orphaned.get() {
-            oracle.excuse(self.volume);
-        }
+        self.shared.oracle.borrow_mut().client_gone(self.volume, self.dropped.replace(false));
     }
 
     /// The server dies and starts again. What it had not flushed is gone, or some of it.
@@ -327,23 +310,31 @@ impl Server {
         self.ledger.count(Count::FaultServerRestart, self.volume as u64, down_ns);
         if had {
             self.ledger.count(Count::FaultServerForgot, self.volume as u64, gone);
-            self.lost_since_flush.set(true);
-            let mut oracle = self.shared.oracle.borrow_mut();
-            if self.orphaned.get() { oracle.lost(self.volume) } else { oracle.restarted(self.volume) }
+            self.shared.oracle.borrow_mut().restarted(self.volume);
         }
     }
 
     /// A replayed write was refused: what it had been acknowledged for is lost.
     pub fn replay_refused(&self) {
         self.ledger.count(Count::FaultReplayRefused, self.volume as u64, 0);
-        self.lost_for_good.set(true);
+        self.dropped.set(true);
         self.shared.oracle.borrow_mut().lost(self.volume);
+    }
+
+    /// The client begins to send again what it holds, old over new at first.
+    pub fn replay_starts(&self) {
+        self.shared.oracle.borrow_mut().sends_again(self.volume);
+    }
+
+    /// The client has sent again what it held.
+    pub fn replayed(&self) {
+        self.shared.oracle.borrow_mut().sent_again(self.volume);
     }
 
     /// The client tells what is in doubt: what was read until now decides nothing.
     pub fn doubted(&self) {
         let mut oracle = self.shared.oracle.borrow_mut();
-        if self.lost_for_good.replace(false) { oracle.lost(self.volume) } else { oracle.restarted(self.volume) }
+        if self.dropped.replace(false) { oracle.lost(self.volume) } else { oracle.doubted(self.volume) }
     }
 
     /// The machine that it runs on loses power, with the client's.
@@ -355,7 +346,5 @@ impl Server {
             self.medium.borrow_mut().lose(keep, &mut dice)
         };
         self.ledger.add(Count::FaultForgottenWrite, gone);
-        self.lost_since_flush.set(false);
-        self.orphaned.set(false);
     }
 }

@@ -18,6 +18,20 @@
 //! - What was acknowledged before a flush began that succeeded is there for ever, and so is an acknowledged write with
 //!   FUA. Unless a flush has failed since it was acknowledged: then its loss was told.
 //! - After a crash that loses what was not flushed, a sector holds its last flushed value or one given to it since.
+//! - A back end that restarts and forgets changes nothing of what is read: the process that lives has what it
+//!   acknowledged and not flushed, and sends it again before anything else.
+//! - A process that ends keeps what it acknowledged, as long as the back end does; and the next one's flush makes that
+//!   durable too.
+//!
+//! What is permitted, since nobody could do better without a log of its own:
+//! - *Shaken*: a back end fails a flush, or refuses what it is sent again, and has dropped what it acknowledged. The
+//!   next flush of a client fails for it. If the process ends before that flush, nobody remembers to tell.
+//! - *Unsent*: the connection to a back end is lost, and the process ends before it has sent again, in order, what it
+//!   held: the back end may have restarted, or have an older write over a newer one until all are sent.
+//! - *Orphaned*: the process that acknowledged it is gone, and then the back end restarts before the next flush.
+//!
+//! Only what was acknowledged and not flushed is ever permitted to go, and only these changes: one that a living process
+//! acknowledged over an orphan has to show.
 //!
 //! Limits: trims and zeroings share the value of all zeroes, so a sector of zeroes excludes less. What a failed change
 //! left behind may be taken back by a back end that restarts; a read that saw it decides nothing then (*softly*).
@@ -79,6 +93,10 @@ struct Entry {
     buried: bool,
     /// It was acknowledged and not flushed when the back end lost something for good.
     shaken: bool,
+    /// It was not flushed when the back end restarted or a replay began, and that has not come to its end.
+    unsent: bool,
+    /// Its process is gone.
+    orphaned: bool,
 }
 
 #[derive(Debug)]
@@ -134,6 +152,8 @@ impl Oracle {
             durable: true,
             buried: false,
             shaken: false,
+            unsent: false,
+            orphaned: false,
         };
         let volume = |count: &u64| Volume {
             sectors: (0..*count).map(|_| Sector { entries: vec![first], listed: false }).collect(),
@@ -202,6 +222,8 @@ impl Oracle {
                 durable: false,
                 buried: false,
                 shaken: false,
+                unsent: false,
+                orphaned: false,
             });
             if !std::mem::replace(&mut sector.listed, true) {
                 v.unsettled.push(nth as u32);
@@ -347,9 +369,63 @@ impl Oracle {
         }
     }
 
-    /// The back end lost what it had not flushed; what was acknowledged will be sent again.
+    /// The back end restarted without what it had not flushed. What the living process acknowledged will be sent again;
+    /// what another did is gone, or not.
     pub fn restarted(&mut self, volume: usize) {
         self.revive(volume, |entry| entry.softly);
+        self.forsake(volume, |entry| entry.orphaned);
+        self.each_unflushed(volume, |entry| entry.unsent = true);
+    }
+
+    /// The living process begins to send again what it holds: until it is done, an older change may be over a newer one.
+    pub fn sends_again(&mut self, volume: usize) {
+        self.each_unflushed(volume, |entry| entry.unsent = true);
+    }
+
+    /// All that a back end may have forgotten was sent again.
+    pub fn sent_again(&mut self, volume: usize) {
+        self.each_unflushed(volume, |entry| entry.unsent = false);
+    }
+
+    /// The living process tells that something is in doubt: what was read until now decides nothing.
+    pub fn doubted(&mut self, volume: usize) {
+        self.revive(volume, |entry| entry.softly);
+    }
+
+    /// The process that spoke to the back end is gone. `dropped`: the back end had dropped something that the process
+    /// had not yet heard of.
+    pub fn client_gone(&mut self, volume: usize, dropped: bool) {
+        self.forsake(volume, |entry| entry.unsent || entry.shaken || dropped);
+        self.each_unflushed(volume, |entry| entry.orphaned = true);
+    }
+
+    fn each_unflushed(&mut self, volume: usize, change: impl Fn(&mut Entry)) {
+        let v = &mut self.volumes[volume];
+        for nth in &v.unsettled {
+            v.sectors[*nth as usize].entries.iter_mut().filter(|e| !e.durable).for_each(&change);
+        }
+    }
+
+    /// Changes that are not flushed may be gone for good, and with that older ones back. Later ones are not touched.
+    fn forsake(&mut self, volume: usize, which: impl Fn(&Entry) -> bool) {
+        let now = self.tick();
+        let v = &mut self.volumes[volume];
+        for nth in &v.unsettled {
+            let entries = &mut v.sectors[*nth as usize].entries;
+            let forsaken = |e: &Entry| !e.durable && which(e);
+            if !entries.iter().any(forsaken) {
+                continue;
+            }
+            v.doubt = now;
+            let kept = entries.iter().filter(|e| e.acknowledged && !forsaken(e));
+            let since = kept.map(|e| e.begin).max().unwrap_or(0);
+            for entry in entries.iter_mut() {
+                entry.acknowledged &= entry.durable || !which(entry);
+                if entry.end >= since && !entry.buried {
+                    (entry.gone, entry.softly) = (NEVER, false);
+                }
+            }
+        }
     }
 
     fn revive(&mut self, volume: usize, which: impl Fn(&Entry) -> bool) {
@@ -384,113 +460,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::content::value_of;
-
-    const WELL: Ended = Ended::Well { fua: false };
-
-    fn write(oracle: &mut Oracle, number: u64) -> ChangeId {
-        oracle.change_begins(0, 0, 1, Change::Write { number })
-    }
-
-    fn read(oracle: &mut Oracle, number: u64) -> bool {
-        let begin = oracle.read_begins();
-        read_since(oracle, begin, number)
-    }
-
-    fn read_since(oracle: &mut Oracle, begin: u64, number: u64) -> bool {
-        let value = if number == 0 { 0 } else { value_of(number, 0, 0) };
-        oracle.read_ends(0, 0, begin, [Some(value)].into_iter()).is_ok()
-    }
-
-    #[test]
-    fn an_acknowledged_write_is_what_is_read() {
-        let mut oracle = Oracle::new(&[1]);
-        let one = write(&mut oracle, 1);
-        assert!(read(&mut oracle, 0));
-        oracle.change_ends(one, WELL);
-        assert!(!read(&mut oracle, 0));
-        assert!(read(&mut oracle, 1));
-        let begin = oracle.read_begins();
-        assert!(oracle.read_ends(0, 0, begin, [None].into_iter()).is_err());
-    }
-
-    #[test]
-    fn a_read_under_a_write_sees_the_old_or_the_new() {
-        let mut oracle = Oracle::new(&[1]);
-        let begin = oracle.read_begins();
-        let again = oracle.read_begins();
-        let one = write(&mut oracle, 1);
-        oracle.change_ends(one, WELL);
-        assert!(read_since(&mut oracle, begin, 0));
-        assert!(read_since(&mut oracle, again, 1));
-    }
-
-    #[test]
-    fn the_first_read_decides_between_overlapping_writes() {
-        for first in [1, 2] {
-            let mut oracle = Oracle::new(&[1]);
-            let (one, two) = (write(&mut oracle, 1), write(&mut oracle, 2));
-            oracle.change_ends(one, WELL);
-            oracle.change_ends(two, WELL);
-            assert!(read(&mut oracle, first));
-            assert!(!read(&mut oracle, 3 - first));
-            assert!(!read(&mut oracle, 0));
-        }
-    }
-
-    #[test]
-    fn a_failed_write_is_there_or_not_for_good() {
-        for seen in [0, 1] {
-            let mut oracle = Oracle::new(&[1]);
-            let one = write(&mut oracle, 1);
-            oracle.change_ends(one, Ended::Unknown);
-            assert!(read(&mut oracle, seen));
-            assert!(!read(&mut oracle, 1 - seen));
-        }
-    }
-
-    #[test]
-    fn only_what_was_flushed_outlives_a_loss() {
-        for begin_first in [false, true] {
-            let mut oracle = Oracle::new(&[1]);
-            let mut begin = oracle.flush_begins();
-            let one = write(&mut oracle, 1);
-            oracle.change_ends(one, WELL);
-            if !begin_first {
-                begin = oracle.flush_begins();
-            }
-            oracle.flushed(0, begin);
-            oracle.lost(0);
-            assert_eq!(read(&mut oracle, 0), begin_first);
-            assert!(read(&mut oracle, 1) != begin_first);
-        }
-    }
-
-    #[test]
-    fn a_write_with_fua_is_durable_by_itself() {
-        let mut oracle = Oracle::new(&[1]);
-        let one = write(&mut oracle, 1);
-        oracle.change_ends(one, Ended::Well { fua: true });
-        oracle.lost(0);
-        assert!(!read(&mut oracle, 0));
-    }
-
-    #[test]
-    fn what_was_refused_never_shows() {
-        let mut oracle = Oracle::new(&[1]);
-        let one = write(&mut oracle, 1);
-        oracle.change_ends(one, Ended::Refused);
-        assert!(!read(&mut oracle, 1));
-    }
-
-    #[test]
-    fn a_crash_leaves_what_was_under_way_open_once() {
-        let mut oracle = Oracle::new(&[1]);
-        write(&mut oracle, 1);
-        oracle.crashed();
-        assert!(read(&mut oracle, 1));
-        assert!(!read(&mut oracle, 0));
-    }
-}
+mod tests;
