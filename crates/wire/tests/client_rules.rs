@@ -79,10 +79,13 @@ impl Bench {
         bench
     }
 
-    /// With one connection ready.
+    /// With one connection ready, and nothing inherited.
     fn ready(config: Config, terms: Terms) -> (Self, Conn) {
         let mut bench = Self::new(config);
         let conn = bench.connect(terms);
+        if terms.flags.has(Flags::SEND_FLUSH) {
+            assert_eq!(bench.answer(Ok(())), Op::FLUSH);
+        }
         (bench, conn)
     }
 
@@ -214,7 +217,7 @@ fn a_write_without_room_waits_for_a_forced_flush_and_reads_pass_it() {
     assert_eq!(bench.answer(Ok(())), write(8 * KIB, 6 * KIB));
     assert_eq!(bench.completed(2), Ok(()));
     assert_eq!(bench.answer(Ok(())), Op::FLUSH, "more than half is held");
-    assert_eq!(bench.client.counters().flushes_forced, 2);
+    assert_eq!(bench.client.counters().flushes_forced, 3, "with the first of all");
     assert_eq!(bench.client.held(), (0, 0));
 }
 
@@ -379,7 +382,7 @@ fn without_fua_a_fua_write_completes_after_a_flush() {
 }
 
 #[test]
-fn a_fua_write_is_held_only_over_an_older_held_one() {
+fn a_fua_write_over_a_held_one_completes_after_a_flush_so_that_no_replay_can_undo_it() {
     let (mut bench, _) = Bench::ready(config(), terms());
     let fua = |offset| Op { fua: true, ..write(offset, KIB) };
     assert_eq!(bench.done(1, fua(0)), Ok(()));
@@ -387,8 +390,52 @@ fn a_fua_write_is_held_only_over_an_older_held_one() {
     assert_eq!(bench.done(2, write(0, 2 * KIB)), Ok(()));
     assert_eq!(bench.done(3, fua(4 * KIB)), Ok(()));
     assert_eq!(bench.client.held().0, 1);
-    assert_eq!(bench.done(4, fua(KIB)), Ok(()));
-    assert_eq!(bench.client.held().0, 2, "the replay of the older one would undo it");
+    bench.submit(4, fua(KIB));
+    assert_eq!(bench.answer(Ok(())), write(KIB, KIB));
+    assert!(bench.completions.is_empty());
+    assert_eq!(bench.answer(Ok(())), Op::FLUSH);
+    assert_eq!(bench.completed(4), Ok(()));
+    assert_eq!(bench.client.held().0, 0, "nothing is left that could be sent again over it");
+}
+
+#[test]
+fn a_connection_lost_before_the_first_flush_puts_all_that_was_read_in_doubt() {
+    for flushed in [false, true] {
+        let mut bench = Bench::new(config());
+        let conn = bench.connect(several());
+        let flush = bench.sent();
+        assert_eq!(flush.1.op, Op::FLUSH);
+        bench.connect(several());
+        bench.reply(flush, Ok(()));
+        let flush = bench.sent();
+        assert_eq!(flush.1.op, Op::FLUSH, "the first was sent before another connection joined");
+        assert_eq!(bench.done(1, read(0, KIB)), Ok(()));
+        assert!(bench.in_doubt.is_empty(), "a connection that joins takes nothing away");
+        if flushed {
+            bench.reply(flush, Ok(()));
+        }
+        bench.closed(conn, ClosedBy::Peer);
+        if !flushed && flush.0 != conn {
+            bench.reply(flush, Ok(()));
+        }
+        bench.pass(8 * MS);
+        while !bench.sends.is_empty() {
+            bench.answer(Ok(()));
+        }
+        assert_eq!(bench.in_doubt.first(), (!flushed).then_some(&(0, 1 << 20)));
+        assert_eq!(bench.done(2, Op::FLUSH), Ok(()), "of what this process acknowledged nothing is lost");
+    }
+}
+
+#[test]
+fn a_first_flush_that_fails_is_told_by_the_next() {
+    let mut bench = Bench::new(config());
+    bench.connect(terms());
+    assert_eq!(bench.answer(Err(Errno::Io)), Op::FLUSH);
+    assert_eq!(bench.in_doubt, [(0, 1 << 20)]);
+    bench.submit(1, Op::FLUSH);
+    assert_eq!(bench.completed(1), Err(Failure::InDoubt));
+    assert_eq!(bench.done(2, Op::FLUSH), Ok(()));
 }
 
 #[test]

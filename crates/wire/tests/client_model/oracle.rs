@@ -24,8 +24,6 @@ struct Change {
     is_trim: bool,
     fate: Fate,
     answered: u64,
-    /// It is durable for itself only: an older write that is sent again may undo it, should its own replay fail.
-    alone: bool,
     /// The server dropped it when it failed a flush; the client may not know yet.
     dropped: bool,
 }
@@ -52,17 +50,15 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn new(count: usize) -> Self {
-        let first = Change {
-            number: 0,
-            tag: 0,
-            is_trim: false,
-            fate: Fate::Durable,
-            answered: 0,
-            alone: false,
-            dropped: false,
-        };
+        let first = Change { number: 0, tag: 0, is_trim: false, fate: Fate::Durable, answered: 0, dropped: false };
         let block = || Block { changes: vec![first], ..Block::default() };
         Self { blocks: (0..count).map(|_| block()).collect(), clock: 0, owed: false, told: 0 }
+    }
+
+    /// A process that is gone wrote it, and nobody has flushed it.
+    pub(crate) fn inherited(&mut self, block: usize, tag: u64) {
+        let first = self.blocks[block].changes[0];
+        self.blocks[block].changes.push(Change { tag, fate: Fate::Unknown, ..first });
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -77,7 +73,6 @@ impl Oracle {
                 is_trim: op.kind == Kind::Trim,
                 fate: Fate::Pending,
                 answered: 0,
-                alone: false,
                 dropped: false,
             });
         }
@@ -91,10 +86,7 @@ impl Oracle {
             let at = changes.iter().position(|c| c.number == number).expect("a change submitted");
             changes[at].answered = answered;
             changes[at].fate = match result {
-                Ok(()) if op.fua => {
-                    changes[at].alone = true;
-                    Fate::Durable
-                }
+                Ok(()) if op.fua => Fate::Durable,
                 Ok(()) => Fate::Acknowledged,
                 Err(Failure::Server(_) | Failure::Unanswered | Failure::InDoubt) => Fate::Unknown,
                 Err(_) => {
@@ -143,9 +135,6 @@ impl Oracle {
             if change.fate == Fate::Acknowledged && change.answered <= submitted {
                 change.fate = Fate::Durable;
             }
-            if change.answered <= submitted {
-                change.alone = false;
-            }
         }
     }
 
@@ -161,7 +150,7 @@ impl Oracle {
         for block in self.named(offset, length) {
             self.touch(block);
             for change in &mut self.blocks[block].changes {
-                if change.fate == Fate::Acknowledged || change.alone {
+                if change.fate == Fate::Acknowledged {
                     change.fate = Fate::InDoubt;
                     self.owed |= !told;
                 }
@@ -189,6 +178,15 @@ impl Oracle {
                 let changes = &self.blocks[block].changes;
                 assert_eq!(cached, *seen, "block {block} is cached, {changes:?}");
             }
+        }
+    }
+
+    /// What a flush or FUA made durable is not undone, not even until the next request: the process could end here.
+    pub(crate) fn assert_durable(&self, current: &[u64]) {
+        for (block, seen) in current.iter().enumerate() {
+            let changes = &self.blocks[block].changes;
+            let base = changes.iter().rev().find(|c| c.fate == Fate::Durable && !c.is_trim);
+            self.assert_allowed(block, base.map_or(0, |c| c.number), *seen, "the server");
         }
     }
 

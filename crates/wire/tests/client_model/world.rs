@@ -92,8 +92,21 @@ impl World {
             writes_in_doubt: 0,
             last_flush: None,
         };
+        world.inherit();
         world.perform();
         world
+    }
+
+    /// Another process wrote something and died, or not.
+    fn inherit(&mut self) {
+        for block in 0..BLOCKS {
+            if self.random.chance(30) {
+                let tag = 1 + block as u64;
+                let (offset, length) = (block as u64 * u64::from(BLOCK_BYTES), BLOCK_BYTES);
+                self.server.execute(&Op { kind: Kind::Write, offset, length, fua: false }, &[tag]);
+                self.oracle.inherited(block, tag);
+            }
+        }
     }
 
     fn terms(&self) -> Terms {
@@ -250,6 +263,7 @@ impl World {
             return Answer { cookie, result, read: None };
         }
         let seen = self.server.execute(&op, &data);
+        self.oracle.assert_durable(&self.server.current);
         let read = match (op.kind, sent.payload) {
             (Kind::Read, Payload::Caller(token)) => Some((token, seen)),
             _ => None,

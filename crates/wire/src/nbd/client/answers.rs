@@ -82,6 +82,7 @@ impl Client {
             self.release(write.op, write.held);
         }
         self.uncertain.settle_before(flush.stamp);
+        self.inherited = false;
         let mut told = false;
         for key in flush.waiters {
             let tells = self.untold && self.outstanding.get(key).op.kind == Kind::Flush;
@@ -99,11 +100,15 @@ impl Client {
         for key in flush.waiters {
             self.complete_failed(key, Failure::Server(error));
         }
+        let inherited = core::mem::take(&mut self.inherited);
+        if inherited {
+            self.doubt_inheritance();
+        }
         // What failed writes left behind may be dropped as well.
         let left_behind = self.uncertain.ranges();
         self.name_in_doubt(left_behind);
         let dropped = self.drop_held();
-        self.untold |= dropped && !(told && covered);
+        self.untold |= (dropped && !(told && covered)) || (inherited && !told);
         if !self.changing.is_empty() {
             // Done at the server before its flush failed, answered after: dropped too, for all we know. They are held
             // when answered, and sent again before the next flush.

@@ -11,7 +11,8 @@ use super::action::Range;
 /// The most ranges named at once; more than that are told as the whole export.
 pub const IN_DOUBT_RANGES_MAX: usize = 64;
 
-const EVERYTHING: Range = Range { start: 0, end: u64::MAX };
+/// Any export, whatever its size.
+pub(super) const EVERYTHING: Range = Range { start: 0, end: u64::MAX };
 
 /// Uncertain ranges, with the time on the client's logical clock after which a flush settles them.
 #[derive(Debug, Default)]

@@ -25,8 +25,8 @@
 //! - **Order.** Overlapping changes are never in flight together: they reach the server in order of submission.
 //! - **Held writes.** A write, trim or write-zeroes answered without FUA is held until a flush *sent after the answer*
 //!   succeeds. Room for it is taken before it is sent; without room it waits, and a flush is forced (one is started at
-//!   half of the room already). A FUA write is durable when answered and is not held, unless it overlaps a held one,
-//!   whose replay would undo it.
+//!   half of the room already). A FUA write is durable when answered, and is not held. Over a held one it gets a flush
+//!   behind it instead: the older one's replay would undo it, and if this process dies in the middle, for good.
 //! - **Replay.** All members are connections to one server process as long as they answer. When one is lost or joins
 //!   while anything is held or changing, that may no longer hold: even an answer that comes later may be from a server
 //!   that died, if it waited in a buffer. Then nothing new is sent; what is in flight is answered or its connection
@@ -39,6 +39,8 @@
 //!   when a flush failed is replayed once answered. Ranges of writes that failed are named too when a replay is due and
 //!   when a flush fails, until one succeeds: a restart may change what they read as. For a caller that caches: drop
 //!   what is named, and what was read since is good again.
+//! - **Inheritance.** A process that died may have left unflushed writes behind, which nobody holds. So the first thing
+//!   sent is a flush. A connection lost before it succeeds puts everything in doubt: what was read may be gone.
 //! - **Changed export.** It is refused: everything is in doubt, and operations fail at their deadlines until the
 //!   export is again what it was.
 //! - **No flush.** A server that does not offer flush is trusted to write through: nothing is held and a flush succeeds
@@ -53,7 +55,6 @@
 //! - One process behind all connections: a server of processes with separate volatile caches breaks `CAN_MULTI_CONN`.
 //! - A server that works for longer than `settle_ns` on what came over a connection given up can still reorder it.
 //! - The loss of one of several connections stalls everything until what is in flight on the others is answered.
-//! - A FUA write over a held one is in doubt too if its replay is refused.
 //! - One caller: a flush that fails for doubt has told it, and the next may succeed.
 //!
 //! Rejected: closing all connections when one is lost (simpler to argue, but one slow request would then put all others
@@ -149,6 +150,8 @@ pub struct Client {
     flush: Option<FlushUnderWay>,
     held: HeldWrites,
     uncertain: Uncertain,
+    /// No flush has succeeded yet: what is read may be another process's, and go when the server restarts.
+    inherited: bool,
     /// Acknowledged writes are lost, and no flush has told yet.
     untold: bool,
     /// Requests in flight that change contents: cookies and ops.
@@ -185,6 +188,7 @@ impl Client {
             flush: None,
             held: HeldWrites::new(config.held_bytes_max, config.held_count_max),
             uncertain: Uncertain::default(),
+            inherited: true,
             untold: false,
             changing: Vec::new(),
             phase: Phase::Serving,

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::action::{Action, HeldId, Kind, Op, Payload, Range, Report};
 use super::connection::Work;
-use super::doubt::{Uncertain, join};
+use super::doubt::{EVERYTHING, Uncertain, join};
 use super::{Client, Phase};
 use crate::nbd::constants::TransmissionFlags;
 
@@ -122,10 +122,15 @@ impl Client {
     /// Everything is in doubt, and nothing is held any more.
     pub(super) fn doubt_everything(&mut self) {
         self.untold |= self.drop_held();
-        let everything = Range { start: 0, end: u64::MAX };
         let stamp = self.tick();
-        self.uncertain.add(everything, stamp);
-        self.name_in_doubt(alloc::vec![everything]);
+        self.uncertain.add(EVERYTHING, stamp);
+        self.name_in_doubt(alloc::vec![EVERYTHING]);
+    }
+
+    /// What another process left unflushed may be gone, and any of what was read may have been that.
+    pub(super) fn doubt_inheritance(&mut self) {
+        let stamp = self.tick();
+        self.uncertain.add(EVERYTHING, stamp);
     }
 
     pub(super) fn release(&mut self, op: Op, held: HeldId) {

@@ -29,11 +29,12 @@ impl Client {
         if self.untold && !self.flush_waiters.is_empty() {
             self.tell_doubt();
         }
-        let forced = self.flush_forced || self.held.is_half_full();
+        let forced = self.flush_forced || self.inherited || self.held.is_half_full();
         if self.flush.is_some() || (self.flush_waiters.is_empty() && !forced) {
             return;
         }
         if !self.can(TransmissionFlags::SEND_FLUSH) {
+            self.inherited = false;
             for key in core::mem::take(&mut self.flush_waiters) {
                 self.complete(key, Ok(()));
             }
@@ -85,8 +86,9 @@ impl Client {
             return false;
         }
         let flushes = self.can(TransmissionFlags::SEND_FLUSH);
-        op.fua = (op.fua || !flushes) && self.can(TransmissionFlags::SEND_FUA);
-        if flushes && (!op.fua || self.held.overlaps(op.range())) {
+        let trusts_fua = self.can(TransmissionFlags::SEND_FUA) && !self.held.overlaps(op.range());
+        op.fua = (op.fua || !flushes) && trusts_fua;
+        if flushes && !op.fua {
             if !self.held.reserve(&op) {
                 self.flush_forced = self.flush.is_none() && !self.held.is_empty();
                 return false;
