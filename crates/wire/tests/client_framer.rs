@@ -13,7 +13,7 @@ const LENGTH: u32 = 2048;
 fn requests() -> Vec<(Request, Payload)> {
     let config = Config {
         connections_max: 1,
-        in_flight_max: 5,
+        in_flight_max: 4,
         outstanding_max: 4,
         held_bytes_max: 1 << 20,
         held_count_max: 16,
@@ -26,7 +26,7 @@ fn requests() -> Vec<(Request, Payload)> {
     };
     let terms = Terms {
         size_bytes: 1 << 20,
-        flags: TransmissionFlags::HAS_FLAGS.with(TransmissionFlags::SEND_FLUSH),
+        flags: TransmissionFlags::HAS_FLAGS,
         blocks: BlockSizes::UNSTATED,
         structured: true,
     };
@@ -43,10 +43,8 @@ fn requests() -> Vec<(Request, Payload)> {
     }
     let mut requests = Vec::new();
     while let Some(action) = client.poll_action() {
-        match action {
-            // The first of all is a flush.
-            Action::Send { request, payload, .. } if request.op != Op::FLUSH => requests.push((request, payload)),
-            _ => {}
+        if let Action::Send { request, payload, .. } = action {
+            requests.push((request, payload));
         }
     }
     assert_eq!(requests.len(), 4);
@@ -58,7 +56,7 @@ fn requests() -> Vec<(Request, Payload)> {
 }
 
 fn framer(structured: bool) -> (Framer, Vec<u64>) {
-    let mut framer = Framer::new(structured, 5);
+    let mut framer = Framer::new(structured, 4);
     let requests = requests();
     for (request, payload) in &requests {
         framer.sent(request, *payload);

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::action::{Action, CloseWhy, Conn, Failure, Kind, Op, Report};
 use super::connection::Work;
+use super::doubt::EVERYTHING;
 use super::outstanding::{Key, Stand};
 use super::{Client, FlushUnderWay, Phase};
 use crate::nbd::constants::{Errno, TransmissionFlags};
@@ -100,14 +101,16 @@ impl Client {
         for key in flush.waiters {
             self.complete_failed(key, Failure::Server(error));
         }
-        let inherited = core::mem::take(&mut self.inherited);
-        if inherited {
-            self.doubt_inheritance();
-        }
         // What failed writes left behind may be dropped as well.
         let left_behind = self.uncertain.ranges();
         self.name_in_doubt(left_behind);
         let dropped = self.drop_held();
+        let inherited = core::mem::take(&mut self.inherited);
+        if inherited {
+            // Nothing was read yet. What is left of it may be read from now on, and be dropped later.
+            let stamp = self.tick();
+            self.uncertain.add(EVERYTHING, stamp);
+        }
         self.untold |= (dropped && !(told && covered)) || (inherited && !told);
         if !self.changing.is_empty() {
             // Done at the server before its flush failed, answered after: dropped too, for all we know. They are held

@@ -65,9 +65,6 @@ impl Client {
         for flight in lost {
             self.unanswered(flight);
         }
-        if self.inherited {
-            self.doubt_inheritance();
-        }
         self.membership_changed(now_ns);
         self.retry_later(now_ns, conn);
         self.advance(now_ns);

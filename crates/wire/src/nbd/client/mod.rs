@@ -39,8 +39,9 @@
 //!   when a flush failed is replayed once answered. Ranges of writes that failed are named too when a replay is due and
 //!   when a flush fails, until one succeeds: a restart may change what they read as. For a caller that caches: drop
 //!   what is named, and what was read since is good again.
-//! - **Inheritance.** A process that died may have left unflushed writes behind, which nobody holds. So the first thing
-//!   sent is a flush. A connection lost before it succeeds puts everything in doubt: what was read may be gone.
+//! - **Inheritance.** A process that died may have left unflushed writes behind, which nobody holds: a server that restarts
+//!   forgets them, whoever has read them since. So the first request is a flush, and nothing else is sent before its
+//!   answer. If it fails, so does the next that is asked for, and everything is uncertain until one succeeds.
 //! - **Changed export.** It is refused: everything is in doubt, and operations fail at their deadlines until the
 //!   export is again what it was.
 //! - **No flush.** A server that does not offer flush is trusted to write through: nothing is held and a flush succeeds
@@ -150,7 +151,7 @@ pub struct Client {
     flush: Option<FlushUnderWay>,
     held: HeldWrites,
     uncertain: Uncertain,
-    /// No flush has succeeded yet: what is read may be another process's, and go when the server restarts.
+    /// No flush was answered yet: what would be read may be another process's, and go when the server restarts.
     inherited: bool,
     /// Acknowledged writes are lost, and no flush has told yet.
     untold: bool,

@@ -127,12 +127,6 @@ impl Client {
         self.name_in_doubt(alloc::vec![EVERYTHING]);
     }
 
-    /// What another process left unflushed may be gone, and any of what was read may have been that.
-    pub(super) fn doubt_inheritance(&mut self) {
-        let stamp = self.tick();
-        self.uncertain.add(EVERYTHING, stamp);
-    }
-
     pub(super) fn release(&mut self, op: Op, held: HeldId) {
         if op.kind == Kind::Write {
             self.act(Action::Release { held });

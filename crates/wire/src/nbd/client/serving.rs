@@ -13,7 +13,7 @@ impl Client {
             return;
         }
         self.serve_flush(now_ns);
-        loop {
+        while !self.inherited {
             let wrote = self.serve_write();
             let read = self.serve_read();
             if !wrote && !read {
