@@ -1,8 +1,10 @@
 //! Modelled clients: several requests at a time, payloads that come late or never, replies that are taken slowly.
 //!
 //! Every answer is held against the oracle the moment the shard gives it. Bytes of a reply are looked at twice: when
-//! they are handed over and when the client has taken them; in between nobody may touch them.
+//! they are handed over and when the client has taken them; in between nobody may touch them. When the power is out,
+//! nothing comes from clients any more, and no answer reaches one.
 
+use crate::bug::Bug;
 use crate::content::{SECTOR_BYTES, fill, value_in};
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
@@ -102,6 +104,8 @@ pub struct SimFront {
     requests: BTreeMap<u64, Request>,
     receiving: BTreeMap<RequestId, Transfer>,
     sending: BTreeMap<RequestId, Transfer>,
+    /// For [`Bug::SentEarly`]: what the kernel still sends, and until when.
+    early: Vec<(u64, Transfer)>,
     /// Pushed by the world, for the next poll.
     orders: Vec<FrontEvent>,
     /// The back ends' contents, for comparisons.
@@ -137,6 +141,7 @@ impl SimFront {
             requests: BTreeMap::new(),
             receiving: BTreeMap::new(),
             sending: BTreeMap::new(),
+            early: Vec::new(),
             orders: Vec::new(),
             truth,
             drained: None,
@@ -325,8 +330,11 @@ impl SimFront {
         self.shared.writes.set(number);
         let change = self.begin_change(request, Change::Write { number });
         let (volume, mut sector) = (request.volume, request.first);
-        for piece in &transfer.pieces {
-            self.arena.with_bytes_mut(piece.frame.0, piece.at, piece.length, |bytes| {
+        let torn = self.ledger.has(Bug::PayloadTorn) && self.dice.chance(20);
+        for (nth, piece) in transfer.pieces.iter().enumerate() {
+            let halved = torn && nth + 1 == transfer.pieces.len();
+            let length = if halved { piece.length / 2 } else { piece.length };
+            self.arena.with_bytes_mut(piece.frame.0, piece.at, length, |bytes| {
                 for bytes in bytes.chunks_exact_mut(SECTOR_BYTES) {
                     fill(bytes, crate::content::value_of(number, volume, sector));
                     sector += 1;
@@ -356,10 +364,14 @@ impl SimFront {
 
     fn sent(&mut self, id: RequestId) -> FrontEvent {
         let transfer = self.sending.remove(&id).expect("a reply is sent once");
-        let print = self.print(&transfer.pieces);
-        assert_eq!(print, transfer.print, "bytes of request {} changed while they were sent", transfer.tag);
+        self.assert_unchanged(&transfer);
         self.ledger.count(Count::Sent, transfer.tag, 0);
         FrontEvent::Sent { request: id }
+    }
+
+    fn assert_unchanged(&self, transfer: &Transfer) {
+        let print = self.print(&transfer.pieces);
+        assert_eq!(print, transfer.print, "bytes of request {} changed while they were sent", transfer.tag);
     }
 
     fn print(&self, pieces: &[Piece]) -> u64 {
@@ -470,7 +482,14 @@ impl SimFront {
 
 impl Front for SimFront {
     fn poll(&mut self, now_ns: u64, events: &mut Vec<FrontEvent>) {
+        if self.ledger.is_cut() {
+            return;
+        }
         events.append(&mut self.orders);
+        while let Some(at) = self.early.iter().position(|(until_ns, _)| *until_ns <= now_ns) {
+            let (_, transfer) = self.early.swap_remove(at);
+            self.assert_unchanged(&transfer);
+        }
         for _ in 0..EVENTS_MAX {
             let Some(entry) = self.due.first_entry() else { break };
             if entry.key().0 > now_ns {
@@ -495,6 +514,9 @@ impl Front for SimFront {
     }
 
     fn receive(&mut self, _now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]) {
+        if self.ledger.is_cut() {
+            return;
+        }
         self.ledger.count(Count::Receive, tag, u64::from(request.0));
         self.requests.get_mut(&tag).expect("a request under way").clients_turn = true;
         self.receiving.insert(request, Transfer { tag, pieces: pieces.to_vec(), print: 0 });
@@ -505,6 +527,9 @@ impl Front for SimFront {
     }
 
     fn reply_read(&mut self, _now_ns: u64, tag: u64, id: RequestId, pieces: &[Piece]) {
+        if self.ledger.is_cut() {
+            return;
+        }
         let request = self.forget(tag);
         assert!(!request.invalid, "request {tag} makes no sense and is answered: {request:?}");
         let length: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
@@ -526,12 +551,20 @@ impl Front for SimFront {
             self.compare_with_truth(&request, pieces);
         }
         let print = self.print(pieces);
-        self.sending.insert(id, Transfer { tag, pieces: pieces.to_vec(), print });
+        let transfer = Transfer { tag, pieces: pieces.to_vec(), print };
         let in_ns = self.transfer_ns();
+        if self.ledger.has(Bug::SentEarly) {
+            self.early.push((self.ledger.now_ns() + in_ns, transfer));
+            return self.orders.push(FrontEvent::Sent { request: id });
+        }
+        self.sending.insert(id, transfer);
         self.later(in_ns, Due::Sent { request: id });
     }
 
     fn reply(&mut self, _now_ns: u64, tag: u64, result: Result<(), ReplyError>) {
+        if self.ledger.is_cut() {
+            return;
+        }
         self.count_reply(tag, result);
         if tag == 0 {
             assert!(self.drained.is_none(), "an orderly stop is answered once");

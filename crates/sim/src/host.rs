@@ -1,5 +1,6 @@
 //! The modelled machine: the generation beside the configuration, and what the shard tells the operator.
 
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::front::Shared;
 use crate::ledger::{Count, SharedLedger};
@@ -45,13 +46,17 @@ impl Drop for SimHost {
 
 impl Host for SimHost {
     fn raise_generation(&mut self) {
+        if !self.ledger.io() {
+            return;
+        }
         self.ledger.count(Count::RaiseGeneration, 0, 0);
         let in_ns = self.dice.duration_ns(300_000_000);
         self.raising_until_ns = Some(self.ledger.now_ns() + in_ns);
     }
 
     fn generation_raised(&mut self) -> Option<Result<(), IoError>> {
-        self.raising_until_ns.take_if(|until_ns| *until_ns <= self.ledger.now_ns())?;
+        let now_ns = self.ledger.now_ns();
+        self.raising_until_ns.take_if(|until_ns| *until_ns <= now_ns && self.ledger.io())?;
         if self.generation.fails.get() {
             self.ledger.count(Count::FaultGeneration, 0, 0);
             self.ledger.count(Count::GenerationFailed, 0, 0);
@@ -59,7 +64,9 @@ impl Host for SimHost {
             return Some(Err(IoError::Failed));
         }
         let value = self.generation.value.get().map_or(0, |value| value + 1);
-        self.generation.value.set(Some(value));
+        if !self.ledger.has(Bug::GenerationLie) {
+            self.generation.value.set(Some(value));
+        }
         self.ledger.count(Count::GenerationRaised, value, 0);
         Some(Ok(()))
     }

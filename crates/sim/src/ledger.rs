@@ -1,8 +1,11 @@
 //! The ledger of a run: what happened how often, a digest of all of it in order, and, if asked, a line each.
 //!
+//! It also counts I/Os, and so is where the power goes out at one of them: from then on nothing has any effect.
+//!
 //! Two runs of one seed must end with equal digests: otherwise something outside the seed (an address, a clock, an
 //! order of iteration) has a say, and a failure could not be replayed.
 
+use crate::bug::Bug;
 use forebay_policy::rng::mix64;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -137,6 +140,8 @@ counts! {
     StateStream: "state", "sequential stream";
     StateWholeReadBack: "state", "whole volumes compared through the cache";
     StateTableChecked: "state", "valid block on the cache disk compared with the back end";
+    StateCutTurn: "state", "crash in the middle of a turn";
+    StateCutStop: "state", "crash in the middle of an orderly stop";
     StateOldSlot: "state", "stale block on the cache disk, unbelieved for its region";
 }
 
@@ -147,6 +152,9 @@ pub struct Ledger {
     counts: RefCell<Vec<u64>>,
     digest: Cell<u64>,
     ios: Cell<u64>,
+    /// The first I/O that has no effect.
+    cut_at: Cell<u64>,
+    bug: Option<Bug>,
     verbose: bool,
 }
 
@@ -154,14 +162,16 @@ pub struct Ledger {
 pub type SharedLedger = Rc<Ledger>;
 
 impl Ledger {
-    /// An empty one; `verbose`: print each line.
+    /// An empty one of a run with that bug; `verbose`: print each line.
     #[must_use]
-    pub fn new(verbose: bool) -> SharedLedger {
+    pub fn new(bug: Option<Bug>, verbose: bool) -> SharedLedger {
         Rc::new(Self {
             now_ns: Cell::new(0),
             counts: RefCell::new(vec![0; Count::ALL.len()]),
             digest: Cell::new(0),
             ios: Cell::new(0),
+            cut_at: Cell::new(u64::MAX),
+            bug,
             verbose,
         })
     }
@@ -188,15 +198,39 @@ impl Ledger {
         }
     }
 
-    /// A device was given an operation.
-    pub fn io(&self) {
+    /// A device is given an operation, or ends one. False: the power is out, and it has no effect.
+    pub fn io(&self) -> bool {
+        let on = !self.is_cut();
         self.ios.set(self.ios.get() + 1);
+        on
     }
 
-    /// Operations that devices were given.
+    /// How often [`Self::io`] was called.
     #[must_use]
     pub fn ios(&self) -> u64 {
         self.ios.get()
+    }
+
+    /// The power goes out after so many I/Os from now.
+    pub fn cut_after(&self, ios: u64) {
+        self.cut_at.set(self.ios.get() + ios);
+    }
+
+    /// The power is on, and stays on.
+    pub fn restore(&self) {
+        self.cut_at.set(u64::MAX);
+    }
+
+    /// The power is out.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.ios.get() >= self.cut_at.get()
+    }
+
+    /// Whether the run has that bug.
+    #[must_use]
+    pub fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
     }
 
     /// Counts `n` at once.

@@ -8,9 +8,10 @@
 //! 1. [`setup`] draws a machine and a configuration, [`traffic`] what clients do, [`world`] what goes wrong and when.
 //! 2. [`front`] issues requests and holds every answer against [`oracle`], which knows what each sector may hold.
 //! 3. [`medium`] is where bytes are, durable or not yet; [`model_device`] and [`nbd_device`] are the ways to them.
-//! 4. Processes and machines crash at any I/O, and start again; [`table_check`] compares what is left on the cache disk
-//!    with the back ends each time.
+//! 4. Processes and machines crash at any I/O, in the middle of a turn too, and start again; [`table_check`] compares
+//!    what is left on the cache disk with the back ends each time.
 //! 5. [`ledger`] counts what was met and digests all of it: a seed that runs twice with two digests is a failure too.
+//! 6. [`sweep`] runs many seeds; and with a planted [`bug`], to see that the checks would notice.
 //!
 //! Why: the defects that cost data need three or four rare things to happen in a certain order. A world makes rare
 //! things common, a thousand seeds a minute, and each find can be looked at again.
@@ -18,6 +19,7 @@
 //! Limits: one shard. The order of events in a turn is the shard's. A modelled disk does not lie about flush.
 #![forbid(unsafe_code)]
 
+pub mod bug;
 pub mod content;
 pub mod dice;
 pub mod front;
@@ -30,6 +32,7 @@ pub mod nbd_device;
 pub mod nbd_server;
 pub mod oracle;
 pub mod setup;
+pub mod sweep;
 pub mod table_check;
 pub mod traffic;
 pub mod world;

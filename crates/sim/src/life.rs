@@ -1,5 +1,6 @@
 //! One life of the process: attached from what is on the disks, run by turns, ended by a crash or in order.
 
+use crate::bug::Bug;
 use crate::front::{FrontVolume, SimFront};
 use crate::host::SimHost;
 use crate::ledger::{Count, SharedLedger};
@@ -61,6 +62,7 @@ impl Life {
     /// Starts the process on what is there.
     #[must_use]
     pub fn begin(machine: &mut Machine) -> Self {
+        machine.ledger.restore();
         let setup = LifeSetup::draw(&mut machine.dice, &machine.setup);
         let planned = machine.disk.is_some().then(|| attach(machine, &setup));
         let config = config(machine, &setup, planned.as_ref());
@@ -190,7 +192,7 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
             }
             planned => planned,
         };
-        let planned = planned.unwrap_or_else(|refusal| panic!("the cache disk is refused: {refusal}"));
+        let mut planned = planned.unwrap_or_else(|refusal| panic!("the cache disk is refused: {refusal}"));
         if planned.recover {
             check_table(&disk.medium.borrow(), &planned, &machine.truth(), &machine.ledger);
         }
@@ -199,6 +201,9 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
         if carry_out(machine, &planned, crashes) {
             count_start(machine, &planned);
             machine.superblock_doubtful = false;
+            if machine.ledger.has(Bug::RegionsForgotten) {
+                planned.in_flight_regions.iter_mut().flatten().for_each(|word| *word = 0);
+            }
             return planned;
         }
     }

@@ -4,8 +4,11 @@
 //! other. Faults are drawn by the disk's character, which the world changes as it goes: errors (after a part was done),
 //! slowness, silence, death, and for slots writes that are lost or go elsewhere though the disk says yes.
 //!
+//! When the power is out nothing has any effect any more; what was in flight is torn when the process is dropped.
+//!
 //! It also watches its caller: the bytes of a write must not change while it is under way.
 
+use crate::bug::Bug;
 use crate::content::SECTOR_BYTES;
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
@@ -63,6 +66,15 @@ pub enum Role {
     },
 }
 
+impl Role {
+    fn ignores_flush(&self) -> Bug {
+        match self {
+            Self::CacheDisk { .. } => Bug::DiskIgnoresFlush,
+            Self::Backend { .. } => Bug::BackendIgnoresFlush,
+        }
+    }
+}
+
 /// What outlives the process: the medium, and how the disk behaves.
 #[derive(Debug)]
 pub struct Disk {
@@ -72,6 +84,8 @@ pub struct Disk {
     pub character: Cell<Character>,
     /// An operation failed or was slow enough to be given up, ever.
     pub erred: Cell<bool>,
+    /// For [`Bug::TableStale`]: the table when a life began.
+    table: RefCell<Vec<u8>>,
 }
 
 impl Disk {
@@ -82,6 +96,7 @@ impl Disk {
             medium: Rc::new(RefCell::new(Medium::new(bytes))),
             character: Cell::new(Character::sound(latency_ns)),
             erred: Cell::new(false),
+            table: RefCell::default(),
         })
     }
 }
@@ -121,6 +136,12 @@ pub struct ModelDevice {
     running: BTreeMap<(u64, u64), Running>,
     submitted: u64,
     buffer: Vec<u8>,
+    /// For [`Bug::RotAfterCheck`]: reads that have ended.
+    goes_on: Vec<DeviceOp>,
+    /// For [`Bug::WriteRepeated`]: what is written again, and when.
+    repeats: BTreeMap<(u64, u64), (u64, Vec<u8>)>,
+    /// For [`Bug::TableStale`]: the table when the last life began.
+    old_table: Vec<u8>,
 }
 
 impl ModelDevice {
@@ -142,10 +163,33 @@ impl ModelDevice {
             can_zero: true,
             range_bytes_max: 1 << 20,
         };
-        Self { disk, arena, ledger, role, geometry, dice, running: BTreeMap::new(), submitted: 0, buffer: Vec::new() }
+        let old_table = match &role {
+            Role::CacheDisk { bounds: [_, table, slots] } if ledger.has(Bug::TableStale) => {
+                let now = disk.medium.borrow().current()[*table as usize..*slots as usize].to_vec();
+                disk.table.replace(now)
+            }
+            _ => Vec::new(),
+        };
+        Self {
+            disk,
+            arena,
+            ledger,
+            role,
+            geometry,
+            dice,
+            running: BTreeMap::new(),
+            submitted: 0,
+            buffer: Vec::new(),
+            goes_on: Vec::new(),
+            repeats: BTreeMap::new(),
+            old_table,
+        }
     }
 
     fn fate(&mut self, op: &DeviceOp) -> (u64, Fate) {
+        if let Some(fate) = self.planted(op) {
+            return (1 + self.dice.duration_ns(self.disk.character.get().latency_ns), fate);
+        }
         let character = self.disk.character.get();
         let mut delay_ns = 1 + self.dice.duration_ns(character.latency_ns);
         let sectors = op.length / SECTOR_BYTES as u64;
@@ -233,24 +277,84 @@ impl ModelDevice {
     fn perform(&mut self, op: &DeviceOp, offset: u64, running: &Running) {
         let mut medium = self.disk.medium.borrow_mut();
         match op.kind {
+            OpKind::Flush if self.ledger.has(self.role.ignores_flush()) => return,
             OpKind::Flush => return medium.flush(running.mark),
             _ if op.length == 0 => return,
             OpKind::Read => {
                 let bytes = &medium.current()[offset as usize..(offset + op.length) as usize];
-                return self.arena.copy_in(op.frame.0, op.at, bytes);
+                self.arena.copy_in(op.frame.0, op.at, bytes);
+                drop(medium);
+                return self.spoil_read(op);
             }
             OpKind::Write { .. } => {
                 self.buffer.resize(op.length as usize, 0);
                 self.arena.copy_out(op.frame.0, op.at, &mut self.buffer);
                 medium.write(offset, &self.buffer);
+                let repeats = matches!(self.role, Role::Backend { .. }) && self.ledger.has(Bug::WriteRepeated);
+                if repeats && self.dice.chance(20) {
+                    let at_ns = self.ledger.now_ns() + self.dice.below(100_000_000);
+                    self.repeats.insert((at_ns, self.submitted), (offset, self.buffer.clone()));
+                }
             }
             OpKind::Trim { .. } | OpKind::WriteZeroes { .. } => medium.zero(offset, op.length),
         }
-        if matches!(
+        let fua = matches!(
             op.kind,
             OpKind::Write { fua: true } | OpKind::Trim { fua: true } | OpKind::WriteZeroes { fua: true, .. }
-        ) {
+        );
+        let ignored = matches!(self.role, Role::Backend { .. }) && self.ledger.has(Bug::BackendIgnoresFua);
+        if fua && !ignored {
             medium.settle(offset, op.length);
+        }
+    }
+
+    /// What a planted bug does to the bytes of a read.
+    fn spoil_read(&mut self, op: &DeviceOp) {
+        let Role::CacheDisk { bounds: [_, table, slots] } = self.role else {
+            if self.ledger.has(Bug::ReadHalved) && self.dice.chance(20) {
+                let half = op.length as u32 / 2;
+                self.arena.with_bytes_mut(op.frame.0, op.at + half, half, |bytes| bytes.fill(0xee));
+            }
+            return;
+        };
+        if op.offset >= slots && self.ledger.has(Bug::RotAfterCheck) && self.dice.chance(100) {
+            self.goes_on.push(*op);
+        }
+        // Empty without that bug.
+        let at = (op.offset - table) as usize;
+        if let Some(bytes) = self.old_table.get(at..at + op.length as usize) {
+            self.arena.copy_in(op.frame.0, op.at, bytes);
+        }
+    }
+
+    /// What a planted bug makes of a write.
+    fn planted(&mut self, op: &DeviceOp) -> Option<Fate> {
+        if !matches!(op.kind, OpKind::Write { .. }) {
+            return None;
+        }
+        match &self.role {
+            Role::CacheDisk { bounds } => {
+                let intent = (bounds[0]..bounds[1]).contains(&op.offset);
+                (intent && self.ledger.has(Bug::IntentForgotten)).then_some(Fate::Lost)
+            }
+            Role::Backend { .. } if self.ledger.has(Bug::WriteForgotten) => self.dice.chance(20).then_some(Fate::Lost),
+            Role::Backend { .. } if self.ledger.has(Bug::WriteMisdirected) => {
+                let sector = u64::from(self.geometry.sector_bytes);
+                let offset = self.dice.below((self.geometry.bytes - op.length) / sector + 1) * sector;
+                self.dice.chance(20).then_some(Fate::Misdirected { offset })
+            }
+            Role::Backend { .. } => None,
+        }
+    }
+
+    /// What planted bugs do after an operation has ended.
+    fn go_on(&mut self, now_ns: u64) {
+        for op in std::mem::take(&mut self.goes_on) {
+            self.arena.with_bytes_mut(op.frame.0, op.at, op.length as u32, |bytes| bytes[8] ^= 1);
+        }
+        while let Some(entry) = self.repeats.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let (offset, bytes) = entry.remove();
+            self.disk.medium.borrow_mut().write(offset, &bytes);
         }
     }
 
@@ -334,8 +438,10 @@ impl Device for ModelDevice {
             let aligned = op.offset.is_multiple_of(sector) && op.length.is_multiple_of(sector) && op.length > 0;
             assert!(inside && aligned, "an order that the device cannot take: {op:?}");
         }
+        if !self.ledger.io() {
+            return;
+        }
         self.count_order(&op);
-        self.ledger.io();
         let (delay_ns, fate) = self.fate(&op);
         let print = match op.kind {
             OpKind::Write { .. } => print_of(&self.arena, op.frame.0, op.at, op.length as u32),
@@ -347,8 +453,10 @@ impl Device for ModelDevice {
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+        self.go_on(now_ns);
         while let Some(entry) = self.running.first_entry()
             && entry.key().0 <= now_ns
+            && self.ledger.io()
         {
             let running = entry.remove();
             let op = running.op;

@@ -3,6 +3,7 @@
 //! What `forebay_engine::devices::nbd` does with sockets is done here with a queue of events: connect, send, answer,
 //! close. The decisions (deadlines, reconnection, holding and replaying unflushed writes, doubt) are the product's.
 
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use crate::model_device::{order_to_backend, print_of};
@@ -107,6 +108,9 @@ impl NbdDevice {
 
     /// Carries out the client's orders.
     fn act(&mut self, now_ns: u64) {
+        if self.ledger.is_cut() {
+            return;
+        }
         while let Some(action) = self.client.poll_action() {
             match action {
                 Action::Connect { conn } => {
@@ -118,7 +122,10 @@ impl NbdDevice {
                 Action::Send { conn, request, payload } => self.send(conn, request, payload),
                 Action::Hold { token, held, length } => {
                     let op = self.jobs[&token.0].op;
-                    let bytes = self.bytes_of(&op)[..length as usize].to_vec();
+                    let mut bytes = self.bytes_of(&op)[..length as usize].to_vec();
+                    if self.ledger.has(Bug::HeldWrong) {
+                        bytes.fill(0);
+                    }
                     assert!(self.held.insert(held, bytes).is_none(), "a copy is held once");
                 }
                 Action::Release { held } => {
@@ -128,7 +135,9 @@ impl NbdDevice {
                 Action::InDoubt { offset, length } => {
                     let end = offset.saturating_add(length).min(self.server.medium.borrow().bytes());
                     self.ledger.count(Count::InDoubt, offset, end - offset);
-                    self.lost.push(offset..end);
+                    if !self.ledger.has(Bug::DoubtHidden) {
+                        self.lost.push(offset..end);
+                    }
                 }
                 Action::Report(report) => self.report(report),
             }
@@ -206,6 +215,9 @@ impl NbdDevice {
 
     /// Takes what has happened by `now_ns` to the client.
     fn progress(&mut self, now_ns: u64) {
+        if self.ledger.is_cut() {
+            return;
+        }
         for link in self.server.take_cut() {
             let at = self.links.iter().position(|(it, _)| matches!(it, Link::Up { id, .. } if *id == link));
             if let Some(at) = at {
@@ -312,6 +324,9 @@ impl Device for NbdDevice {
             OpKind::Trim { fua } => (Kind::Trim, fua),
             OpKind::WriteZeroes { fua, no_hole } => (Kind::WriteZeroes { no_hole }, fua),
         };
+        if self.ledger.is_cut() {
+            return;
+        }
         self.ledger.count(order_to_backend(op.kind), op.offset, op.length << 8 | self.volume as u64);
         let (offset, length) = if kind == Kind::Flush { (0, 0) } else { (op.offset, op.length as u32) };
         let print = match op.kind {
@@ -344,7 +359,7 @@ impl Device for NbdDevice {
     }
 
     fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        if !self.lost.is_empty() {
+        if !self.lost.is_empty() && !self.ledger.is_cut() {
             self.server.doubted();
             ranges.append(&mut self.lost);
         }

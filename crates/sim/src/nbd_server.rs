@@ -4,6 +4,7 @@
 //! after another. It fails requests, fails flushes and forgets what they were to make durable, is restarted and loses
 //! what was not flushed, and may go on for a while with what came over a connection that the client gave up.
 
+use crate::bug::Bug;
 use crate::content::SECTOR_BYTES;
 use crate::dice::Dice;
 use crate::front::Shared;
@@ -142,6 +143,9 @@ impl Server {
 
     /// A request is sent.
     pub fn send(&self, request: Arrived) {
+        if !self.ledger.io() {
+            return;
+        }
         let conduct = self.conduct.get();
         let mut dice = self.dice.borrow_mut();
         let mut in_ns = 1 + dice.duration_ns(conduct.latency_ns);
@@ -161,7 +165,6 @@ impl Server {
             self.trouble();
             self.cut.borrow_mut().push(request.link);
         }
-        self.ledger.io();
         self.requests.borrow_mut().insert((self.ledger.now_ns() + in_ns, self.number()), request);
     }
 
@@ -222,6 +225,9 @@ impl Server {
             } else {
                 self.ledger.count(Count::FaultBackendError, self.volume as u64, offset);
             }
+            if op.kind == Kind::Flush && self.ledger.has(Bug::LossHidden) {
+                return (Ok(()), Vec::new());
+            }
             if op.kind == Kind::Write {
                 for (nth, sector) in data.chunks(SECTOR_BYTES).enumerate() {
                     if dice.chance(500) {
@@ -233,18 +239,27 @@ impl Server {
         }
         match op.kind {
             Kind::Read => {
-                let bytes = medium.current()[offset as usize..(offset + length) as usize].to_vec();
+                let mut bytes = medium.current()[offset as usize..(offset + length) as usize].to_vec();
+                if self.ledger.has(Bug::ReadHalved) && dice.chance(20) {
+                    bytes[length as usize / 2..].fill(0xee);
+                }
                 return (Ok(()), bytes);
             }
+            Kind::Flush if self.ledger.has(Bug::BackendIgnoresFlush) => {}
             Kind::Flush => {
                 let mark = medium.mark();
                 medium.flush(mark);
+            }
+            Kind::Write if self.ledger.has(Bug::WriteForgotten) && dice.chance(20) => {}
+            Kind::Write if self.ledger.has(Bug::WriteMisdirected) && dice.chance(20) => {
+                let sectors = (medium.bytes() - length) / SECTOR_BYTES as u64;
+                medium.write(dice.below(sectors + 1) * SECTOR_BYTES as u64, data);
             }
             Kind::Write => medium.write(offset, data),
             Kind::Trim if !self.trim_zeroes => {}
             Kind::Trim | Kind::WriteZeroes { .. } => medium.zero(offset, length),
         }
-        if op.fua && op.kind.changes() {
+        if op.fua && op.kind.changes() && !self.ledger.has(Bug::BackendIgnoresFua) {
             medium.settle(offset, length);
         }
         (Ok(()), Vec::new())

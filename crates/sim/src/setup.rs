@@ -76,9 +76,9 @@ const POLICIES: [PolicyKind; 5] =
 impl Setup {
     /// Draws one.
     #[must_use]
-    pub fn draw(dice: &mut Dice, nbd: bool) -> Self {
+    pub fn draw(dice: &mut Dice) -> Self {
         let page_bytes: u32 = dice.pick(&[4096, 4096, 8192, 16384, 16384, 65536, 262_144]);
-        let volumes = (0..dice.pick(&[1, 1, 2, 3])).map(|_| VolumeSetup::draw(dice, nbd)).collect();
+        let volumes = (0..dice.pick(&[1, 1, 2, 3])).map(|_| VolumeSetup::draw(dice)).collect();
         let slots = dice.pick(&[16, 17, 24, 40, 100, 300]).min(4 << 20 >> page_bytes.trailing_zeros()).max(16);
         let disk_bytes = if dice.chance(80) { 0 } else { (2 << 20) + slots * u64::from(page_bytes) };
         Self {
@@ -92,13 +92,12 @@ impl Setup {
 }
 
 impl VolumeSetup {
-    fn draw(dice: &mut Dice, nbd: bool) -> Self {
+    fn draw(dice: &mut Dice) -> Self {
         let backend = match dice.below(10) {
             0..3 => BackendKind::Local,
             3 => BackendKind::Coarse,
             _ => BackendKind::Nbd { connections: dice.pick(&[1, 1, 2, 3]) },
         };
-        let backend = if nbd || backend == BackendKind::Coarse { backend } else { BackendKind::Local };
         let sectors = match dice.below(4) {
             0 => dice.between(1, 600),
             1 => dice.between(600, 4096),

@@ -4,6 +4,7 @@
 //! the machine, at any I/O. In between, and at the end of the last life, everything comes to rest: then nothing may be
 //! left under way, and what the cache serves has to be what the back ends hold.
 
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::front::Shared;
 use crate::host::Generation;
@@ -69,13 +70,13 @@ pub struct Outcome {
     pub now_ns: u64,
 }
 
-/// Runs a seed to its end. `nbd`: with back ends behind the real NBD client, too.
+/// Runs a seed to its end, with a bug or without; `verbose`: telling line by line what happens.
 ///
 /// # Panics
 /// When a promise is broken; the message says which.
 #[must_use]
-pub fn run(seed: u64, nbd: bool, verbose: bool) -> Outcome {
-    let mut machine = Machine::new(seed, nbd, verbose);
+pub fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Outcome {
+    let mut machine = Machine::new(seed, bug, verbose);
     loop {
         let mut life = Life::begin(&mut machine);
         let end = machine.live(&mut life);
@@ -91,6 +92,15 @@ pub fn run(seed: u64, nbd: bool, verbose: bool) -> Outcome {
     machine.outcome()
 }
 
+/// When a life is cut short.
+#[derive(Clone, Copy, Debug)]
+enum Crash {
+    /// After the turn in which so many I/Os were counted.
+    BetweenTurns { at: u64 },
+    /// After so many I/Os from now: what follows in that turn has no effect.
+    InTurn { ios: u64 },
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     ProcessCrash,
@@ -99,10 +109,10 @@ enum End {
 }
 
 impl Machine {
-    fn new(seed: u64, nbd: bool, verbose: bool) -> Self {
+    fn new(seed: u64, bug: Option<Bug>, verbose: bool) -> Self {
         let mut dice = Dice::new(seed);
-        let ledger = Ledger::new(verbose);
-        let setup = Setup::draw(&mut dice, nbd);
+        let ledger = Ledger::new(bug, verbose);
+        let setup = Setup::draw(&mut dice);
         ledger.say(|| format!("seed {seed}: {setup:?}"));
         let sectors: Vec<u64> = setup.volumes.iter().map(|v| v.sectors).collect();
         let traffic = Traffic::draw(&mut dice, &sectors, u64::from(setup.page_bytes / 512), 8);
@@ -181,40 +191,67 @@ impl Machine {
         let until = self.shared.operations.get() + self.dice.between(40, 500);
         while self.shared.operations.get() < until {
             self.draw_phase(life);
-            let crash_at =
-                (end != End::Stopped && self.dice.chance(150)).then(|| self.ledger.ios() + self.dice.below(300));
-            if self.phase(life, crash_at) {
+            let crash = (end != End::Stopped && self.dice.chance(150)).then(|| self.draw_crash(300));
+            if self.phase(life, crash) {
                 return end;
             }
             match self.dice.below(10) {
                 0 => self.rest(life, self.shared.operations.get().is_multiple_of(3)),
-                1 | 2 => self.idle(life, 5 * SECOND_NS),
+                1 | 2 => {
+                    let crash = (end != End::Stopped && self.dice.chance(300)).then(|| self.draw_crash(20));
+                    if self.idle(life, 5 * SECOND_NS, crash) {
+                        return end;
+                    }
+                }
                 _ => {}
             }
         }
-        if end == End::Stopped {
-            self.stop(life);
+        if end == End::Stopped && !self.stop(life) {
+            return self.dice.pick(&[End::ProcessCrash, End::MachineCrash]);
         }
         end
     }
 
+    /// When to crash: within so many I/Os.
+    fn draw_crash(&mut self, ios_max: u64) -> Crash {
+        let ios = self.dice.below(ios_max);
+        if self.dice.chance(700) { Crash::InTurn { ios } } else { Crash::BetweenTurns { at: self.ledger.ios() + ios } }
+    }
+
+    /// One turn. True: it is time to crash.
+    fn turn(&self, life: &mut Life, crash: Option<Crash>) -> bool {
+        life.turn();
+        if self.ledger.is_cut() {
+            self.ledger.add(Count::StateCutTurn, 1);
+            return true;
+        }
+        matches!(crash, Some(Crash::BetweenTurns { at }) if self.ledger.ios() >= at)
+    }
+
     /// Runs until the phase has had its operations. True: it is time to crash.
-    fn phase(&mut self, life: &mut Life, crash_at: Option<u64>) -> bool {
+    fn phase(&mut self, life: &mut Life, crash: Option<Crash>) -> bool {
         let operations = self.shared.operations.get() + self.dice.between(10, 150);
         let end_ns = self.ledger.now_ns() + 60 * SECOND_NS;
         life.shard.front().wake();
         let restart_at = self.draw_restart();
         let mut restart_at = restart_at.as_ref();
+        self.arm(crash);
         while self.shared.operations.get() < operations && self.ledger.now_ns() < end_ns {
-            life.turn();
+            if self.turn(life, crash) {
+                return true;
+            }
             if let Some((server, _, down_ns)) = restart_at.take_if(|(_, at, _)| self.ledger.ios() >= *at) {
                 server.restart(*down_ns);
             }
-            if crash_at.is_some_and(|at| self.ledger.ios() >= at) {
-                return true;
-            }
         }
+        self.ledger.restore();
         false
+    }
+
+    fn arm(&self, crash: Option<Crash>) {
+        if let Some(Crash::InTurn { ios }) = crash {
+            self.ledger.cut_after(ios);
+        }
     }
 
     /// A server, the operation at which it restarts, and for how long it is gone then.
@@ -234,13 +271,18 @@ impl Machine {
         Some((Rc::clone(server), at, down_ns))
     }
 
-    /// Time goes by without new requests.
-    fn idle(&mut self, life: &mut Life, for_ns: u64) {
+    /// Time goes by without new requests. True: it is time to crash.
+    fn idle(&mut self, life: &mut Life, for_ns: u64, crash: Option<Crash>) -> bool {
         self.shared.traffic.borrow_mut().on = false;
         let until_ns = self.ledger.now_ns() + for_ns;
+        self.arm(crash);
         while self.ledger.now_ns() < until_ns {
-            life.turn();
+            if self.turn(life, crash) {
+                return true;
+            }
         }
+        self.ledger.restore();
+        false
     }
 
     fn draw_phase(&mut self, life: &Life) {
@@ -320,7 +362,7 @@ impl Machine {
             life.shard.front().is_quiet() && life.shard.cache().is_idle() && !gauges.recovering
         });
         self.flush(life);
-        self.idle(life, 5 * SECOND_NS);
+        self.idle(life, 5 * SECOND_NS, None);
         let gauges = life.shard.cache().gauges();
         if gauges.disk_attached && life.setup.intent_map {
             assert_eq!(gauges.intent_regions, 0, "regions are clear 5 s after the last write");
@@ -335,7 +377,7 @@ impl Machine {
 
     fn run_until(&mut self, life: &mut Life, done: impl Fn(&mut Life) -> bool) {
         let end_ns = self.ledger.now_ns() + REST_NS;
-        while !done(life) {
+        while !done(life) && !self.ledger.is_cut() {
             assert!(self.ledger.now_ns() < end_ns, "it does not come to rest: {:?}", life.shard.cache().gauges());
             life.turn();
         }
@@ -367,18 +409,24 @@ impl Machine {
         }
     }
 
-    /// An orderly stop.
-    fn stop(&mut self, life: &mut Life) {
+    /// An orderly stop. False: it ends in a crash.
+    fn stop(&mut self, life: &mut Life) -> bool {
         {
             // Clients who go on are refused from now on; they should not fill the books.
             let mut traffic = self.shared.traffic.borrow_mut();
             traffic.on = self.dice.chance(500);
             traffic.think_ns = SECOND_NS;
         }
+        let crash = self.dice.chance(250).then(|| Crash::InTurn { ios: self.dice.below(30) });
+        self.arm(crash);
         life.shard.front().drain();
         self.run_until(life, |life| life.shard.front().drained().is_some());
         self.shared.traffic.borrow_mut().on = false;
         self.run_until(life, |life| life.shard.front().is_quiet());
+        let crashed = self.ledger.is_cut();
+        self.ledger.add(Count::StateCutStop, u64::from(crashed));
+        self.ledger.restore();
+        !crashed
     }
 
     /// The process is gone, one way or another.

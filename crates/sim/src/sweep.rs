@@ -1,0 +1,132 @@
+//! Sweeps: many seeds, each run twice, on all threads asked for, and what they met together. Hunts: seeds with a planted
+//! bug, until one notices.
+//!
+//! A run that breaks a promise panics, in the product's code or in the oracle's. Here that becomes a finding: the seed
+//! and the message.
+
+use crate::bug::Bug;
+use crate::ledger::Count;
+use crate::world::{self, Outcome};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A seed that broke a promise, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Run it again.
+    pub seed: u64,
+    /// What was broken.
+    pub message: String,
+}
+
+/// What a sweep met.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Seeds that ran to their end, twice and alike.
+    pub passed: u64,
+    /// Those that did not.
+    pub findings: Vec<Finding>,
+    /// Client operations and faults of those that passed.
+    pub operations: u64,
+    /// See `operations`.
+    pub faults: u64,
+    /// The fewest operations and faults of a seed.
+    pub operations_min: u64,
+    /// See `operations_min`.
+    pub faults_min: u64,
+    /// By [`Count`].
+    pub counts: Vec<u64>,
+}
+
+thread_local! {
+    /// What the last panic of this thread said.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// From now on panics are kept for their finding instead of being printed.
+pub fn keep_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string().replace('\n', " "));
+    }));
+}
+
+/// Runs a seed once.
+///
+/// # Errors
+/// What it broke.
+pub fn run_once(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<Outcome, Finding> {
+    catch_unwind(AssertUnwindSafe(|| world::run(seed, bug, verbose)))
+        .map_err(|_| Finding { seed, message: LAST_PANIC.with(|last| last.borrow().clone()) })
+}
+
+/// Runs a seed twice.
+///
+/// # Errors
+/// What it broke: a promise, or that it has to run alike each time.
+pub fn run_twice(seed: u64) -> Result<Outcome, Finding> {
+    let first = run_once(seed, None, false)?;
+    let second = run_once(seed, None, false)?;
+    if first.digest != second.digest {
+        let message = format!("it ran twice with two digests: {:016x} and {:016x}", first.digest, second.digest);
+        return Err(Finding { seed, message });
+    }
+    Ok(first)
+}
+
+/// Runs seeds with a planted bug from `first` on, at most `count`, until one notices.
+#[must_use]
+pub fn hunt(bug: Bug, first: u64, count: u64) -> Option<Finding> {
+    (first..first.saturating_add(count)).find_map(|seed| run_once(seed, Some(bug), false).err())
+}
+
+impl Sweep {
+    /// Runs `count` seeds from `first` on.
+    #[must_use]
+    pub fn run(first: u64, count: u64, threads: usize) -> Self {
+        let next = AtomicU64::new(first);
+        let sweep = Mutex::new(Self {
+            passed: 0,
+            findings: Vec::new(),
+            operations: 0,
+            faults: 0,
+            operations_min: u64::MAX,
+            faults_min: u64::MAX,
+            counts: vec![0; Count::ALL.len()],
+        });
+        let work = || loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first.saturating_add(count) {
+                return;
+            }
+            let result = run_twice(seed);
+            sweep.lock().expect("nobody panics while holding it").add(result);
+        };
+        std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+        let mut sweep = sweep.into_inner().expect("nobody panics while holding it");
+        sweep.findings.sort_by_key(|finding| finding.seed);
+        sweep
+    }
+
+    fn add(&mut self, result: Result<Outcome, Finding>) {
+        match result {
+            Ok(outcome) => {
+                self.passed += 1;
+                self.operations += outcome.operations;
+                self.faults += outcome.faults;
+                self.operations_min = self.operations_min.min(outcome.operations);
+                self.faults_min = self.faults_min.min(outcome.faults);
+                for (sum, count) in self.counts.iter_mut().zip(outcome.counts) {
+                    *sum += count;
+                }
+            }
+            Err(finding) => self.findings.push(finding),
+        }
+    }
+
+    /// What none of the seeds met.
+    pub fn missing(&self) -> impl Iterator<Item = Count> {
+        Count::ALL.iter().copied().filter(|what| self.counts[*what as usize] == 0)
+    }
+}
