@@ -9,9 +9,9 @@ use crate::content::{SECTOR_BYTES, fill, value_in};
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use crate::medium::Medium;
-use crate::model_device::print_of;
 use crate::oracle::{Change, ChangeId, Ended, Oracle};
 use crate::traffic::{Ask, Traffic};
+use crate::transfer::Transfer;
 use forebay_core::{Piece, ReplyError, RequestId, VolumeId, WriteMode};
 use forebay_engine::front::{Front, FrontEvent};
 use forebay_uring::Arena;
@@ -75,13 +75,6 @@ enum Due {
     Payload { request: RequestId },
     Vanish { request: RequestId },
     Sent { request: RequestId },
-}
-
-#[derive(Debug)]
-struct Transfer {
-    tag: u64,
-    pieces: Vec<Piece>,
-    print: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -324,7 +317,8 @@ impl SimFront {
 
     /// The payload of a write arrives.
     fn deliver(&mut self, id: RequestId) -> FrontEvent {
-        let transfer = self.receiving.remove(&id).expect("a payload is delivered once");
+        let mut transfer = self.receiving.remove(&id).expect("a payload is delivered once");
+        transfer.release(&self.arena);
         let request = self.requests.get(&transfer.tag).expect("its request is under way");
         let number = self.shared.writes.get() + 1;
         self.shared.writes.set(number);
@@ -351,7 +345,8 @@ impl SimFront {
 
     /// The client goes away in the middle of a write.
     fn vanish(&mut self, id: RequestId) -> FrontEvent {
-        let transfer = self.receiving.remove(&id).expect("a payload is delivered once");
+        let mut transfer = self.receiving.remove(&id).expect("a payload is delivered once");
+        transfer.release(&self.arena);
         for piece in &transfer.pieces {
             let some = self.dice.below(u64::from(piece.length) + 1) as u32;
             self.arena.with_bytes_mut(piece.frame.0, piece.at, some, |bytes| bytes.fill(0xdd));
@@ -364,20 +359,9 @@ impl SimFront {
 
     fn sent(&mut self, id: RequestId) -> FrontEvent {
         let transfer = self.sending.remove(&id).expect("a reply is sent once");
-        self.assert_unchanged(&transfer);
         self.ledger.count(Count::Sent, transfer.tag, 0);
+        transfer.sent(&self.arena);
         FrontEvent::Sent { request: id }
-    }
-
-    fn assert_unchanged(&self, transfer: &Transfer) {
-        let print = self.print(&transfer.pieces);
-        assert_eq!(print, transfer.print, "bytes of request {} changed while they were sent", transfer.tag);
-    }
-
-    fn print(&self, pieces: &[Piece]) -> u64 {
-        pieces.iter().fold(0, |print: u64, piece| {
-            print.rotate_left(7) ^ print_of(&self.arena, piece.frame.0, piece.at, piece.length)
-        })
     }
 
     /// A request is over; its chain goes on after a pause.
@@ -487,8 +471,7 @@ impl Front for SimFront {
         }
         events.append(&mut self.orders);
         while let Some(at) = self.early.iter().position(|(until_ns, _)| *until_ns <= now_ns) {
-            let (_, transfer) = self.early.swap_remove(at);
-            self.assert_unchanged(&transfer);
+            self.early.swap_remove(at).1.sent(&self.arena);
         }
         for _ in 0..EVENTS_MAX {
             let Some(entry) = self.due.first_entry() else { break };
@@ -519,7 +502,7 @@ impl Front for SimFront {
         }
         self.ledger.count(Count::Receive, tag, u64::from(request.0));
         self.requests.get_mut(&tag).expect("a request under way").clients_turn = true;
-        self.receiving.insert(request, Transfer { tag, pieces: pieces.to_vec(), print: 0 });
+        self.receiving.insert(request, Transfer::receiving(&self.arena, tag, pieces));
         let vanish = self.shared.traffic.borrow().vanish;
         let due = if self.dice.chance(vanish) { Due::Vanish { request } } else { Due::Payload { request } };
         let in_ns = self.transfer_ns();
@@ -550,8 +533,7 @@ impl Front for SimFront {
         if request.compare {
             self.compare_with_truth(&request, pieces);
         }
-        let print = self.print(pieces);
-        let transfer = Transfer { tag, pieces: pieces.to_vec(), print };
+        let transfer = Transfer::sending(&self.arena, tag, pieces);
         let in_ns = self.transfer_ns();
         if self.ledger.has(Bug::SentEarly) {
             self.early.push((self.ledger.now_ns() + in_ns, transfer));

@@ -35,4 +35,5 @@ pub mod setup;
 pub mod sweep;
 pub mod table_check;
 pub mod traffic;
+pub mod transfer;
 pub mod world;

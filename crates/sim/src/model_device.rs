@@ -6,7 +6,8 @@
 //!
 //! When the power is out nothing has any effect any more; what was in flight is torn when the process is dropped.
 //!
-//! It also watches its caller: the bytes of a write must not change while it is under way.
+//! It also watches its caller: it holds the frames of what is under way, as the kernel would, so that the arena panics
+//! when anybody changes what is written, or touches what is read. And the bytes of a write are the same in the end.
 
 use crate::bug::Bug;
 use crate::content::SECTOR_BYTES;
@@ -14,7 +15,7 @@ use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use crate::medium::{Keep, Medium};
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
-use forebay_uring::Arena;
+use forebay_uring::{Access, Arena, Hold};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -120,6 +121,8 @@ struct Running {
     fate: Fate,
     /// Of a write's bytes when it was submitted.
     print: u64,
+    /// On its frame.
+    hold: Option<Hold>,
     /// For a flush: what it covers.
     mark: u64,
 }
@@ -400,6 +403,16 @@ pub(crate) fn order_to_backend(kind: OpKind) -> Count {
     }
 }
 
+/// What a device holds of an operation's frame while it is under way.
+pub(crate) fn hold_of(arena: &Arena, op: &DeviceOp) -> Option<Hold> {
+    let access = match op.kind {
+        OpKind::Read => Access::Write,
+        OpKind::Write { .. } => Access::Read,
+        OpKind::Flush | OpKind::Trim { .. } | OpKind::WriteZeroes { .. } => return None,
+    };
+    Some(arena.hold(op.frame.0, op.at, op.length as u32, access))
+}
+
 /// A fingerprint of a stretch of a frame: the ends of each sector.
 pub(crate) fn print_of(arena: &Arena, frame: u32, at: u32, length: u32) -> u64 {
     arena.with_bytes(frame, at, length, |bytes| {
@@ -447,9 +460,10 @@ impl Device for ModelDevice {
             OpKind::Write { .. } => print_of(&self.arena, op.frame.0, op.at, op.length as u32),
             _ => 0,
         };
+        let hold = hold_of(&self.arena, &op);
         let mark = self.disk.medium.borrow().mark();
         self.submitted += 1;
-        self.running.insert((now_ns + delay_ns, self.submitted), Running { op, fate, print, mark });
+        self.running.insert((now_ns + delay_ns, self.submitted), Running { op, fate, print, hold, mark });
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
@@ -458,8 +472,11 @@ impl Device for ModelDevice {
             && entry.key().0 <= now_ns
             && self.ledger.io()
         {
-            let running = entry.remove();
+            let mut running = entry.remove();
             let op = running.op;
+            if let Some(hold) = running.hold.take() {
+                self.arena.release(hold);
+            }
             if matches!(op.kind, OpKind::Write { .. }) {
                 let print = print_of(&self.arena, op.frame.0, op.at, op.length as u32);
                 assert_eq!(print, running.print, "bytes changed while they were written: {op:?}");

@@ -6,10 +6,10 @@
 use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
-use crate::model_device::{order_to_backend, print_of};
+use crate::model_device::{hold_of, order_to_backend, print_of};
 use crate::nbd_server::{Arrived, Server};
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
-use forebay_uring::Arena;
+use forebay_uring::{Arena, Hold};
 use forebay_wire::nbd::client::{
     Action, Client, ClosedBy, Config, Conn, Failure, HeldId, Kind, Op, Payload, Report, Request, Token,
 };
@@ -32,6 +32,8 @@ enum Link {
 struct Job {
     op: DeviceOp,
     print: u64,
+    /// On its frame.
+    hold: Option<Hold>,
 }
 
 /// See the module.
@@ -198,6 +200,9 @@ impl NbdDevice {
     fn complete(&mut self, token: Token, result: Result<(), Failure>) {
         let job = self.jobs.remove(&token.0).expect("an operation ends once");
         let op = job.op;
+        if let Some(hold) = job.hold {
+            self.arena.release(hold);
+        }
         if matches!(op.kind, OpKind::Write { .. }) {
             let print = print_of(&self.arena, op.frame.0, op.at, op.length as u32);
             assert_eq!(print, job.print, "bytes changed while they were written: {op:?}");
@@ -277,8 +282,12 @@ impl NbdDevice {
         let Some((_, Some(conn))) = self.links.iter().find(|(link, _)| of(link)).copied() else { return };
         let token = self.reads.remove(&(conn.index(), answer.cookie));
         if let (Ok(()), Some(token)) = (answer.result, token) {
-            let op = self.jobs.get(&token).expect("the buffer of a read under way").op;
+            let Job { op, hold, .. } = self.jobs.get_mut(&token).expect("the buffer of a read under way");
+            if let Some(hold) = hold.take() {
+                self.arena.release(hold);
+            }
             self.arena.copy_in(op.frame.0, op.at, &answer.data);
+            *hold = hold_of(&self.arena, op);
         }
         self.client.handle_reply(now_ns, conn, answer.cookie, answer.result);
         self.act(now_ns);
@@ -333,7 +342,8 @@ impl Device for NbdDevice {
             OpKind::Write { .. } => print_of(&self.arena, op.frame.0, op.at, length),
             _ => 0,
         };
-        assert!(self.jobs.insert(op.token, Job { op, print }).is_none(), "tokens in flight are unique");
+        let hold = hold_of(&self.arena, &op);
+        assert!(self.jobs.insert(op.token, Job { op, print, hold }).is_none(), "tokens in flight are unique");
         let taken = self.client.submit(now_ns, Token(op.token), Op { kind, offset, length, fua });
         assert!(taken.is_ok(), "more operations than the client takes");
         self.act(now_ns);
