@@ -163,7 +163,11 @@ impl NbdDevice {
     /// The server has restarted, and the client has yet to see it.
     fn is_cut_off(&self) -> bool {
         let now = self.server.incarnation.get();
-        self.links.iter().any(|(link, _)| matches!(link, Link::Up { incarnation, .. } if *incarnation != now))
+        self.links.iter().any(|(link, _)| match link {
+            Link::Up { incarnation, .. } => *incarnation != now,
+            Link::Closing { by, .. } => *by == ClosedBy::Peer,
+            Link::Connecting { .. } | Link::None => false,
+        })
     }
 
     fn bytes_of(&self, op: &DeviceOp) -> Vec<u8> {
@@ -188,7 +192,10 @@ impl NbdDevice {
     }
 
     fn close(&mut self, now_ns: u64, at: usize, by: ClosedBy) {
-        let in_ns = 1 + self.dice.duration_ns(1_000_000);
+        // The end of one connection may be seen long after that of another, and after a new one is up.
+        let late_ns =
+            if by == ClosedBy::Peer { self.dice.pick(&[1_000_000, 1_000_000, 500_000_000]) } else { 1_000_000 };
+        let in_ns = 1 + self.dice.duration_ns(late_ns);
         let link = &mut self.links[at].0;
         match link {
             Link::Up { id, .. } => *link = Link::Closing { id: *id, until_ns: now_ns + in_ns, by },

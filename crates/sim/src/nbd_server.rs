@@ -317,6 +317,7 @@ impl Server {
                 let _ = self.execute(&request.op, &request.data);
             }
         }
+        self.delay_answers();
         self.incarnation.set(self.incarnation.get() + 1);
         self.up_at_ns.set(self.ledger.now_ns() + down_ns);
         let had = self.medium.borrow().has_unflushed();
@@ -327,6 +328,17 @@ impl Server {
             self.ledger.count(Count::FaultServerForgot, self.volume as u64, gone);
             self.shared.oracle.borrow_mut().restarted(self.volume);
         }
+    }
+
+    /// What was answered is still in a buffer on the way, and arrives after the server is gone.
+    fn delay_answers(&self) {
+        let mut dice = self.dice.borrow_mut();
+        let delayed = std::mem::take(&mut *self.answers.borrow_mut()).into_iter().map(|((at_ns, number), answer)| {
+            let late_ns = if dice.chance(500) { dice.duration_ns(300_000_000) } else { 0 };
+            ((at_ns + late_ns, number), answer)
+        });
+        let delayed = delayed.collect();
+        *self.answers.borrow_mut() = delayed;
     }
 
     /// A replayed write was refused: what it had been acknowledged for is lost.
