@@ -27,9 +27,10 @@
 //! transfers longer than a frame into frames that were taken side by side.
 //!
 //! Limits: one frame size an arena (make a second arena for another size); one thread.
-//! The memory is committed as it is first touched; huge pages are asked for, not required.
+//! The memory is committed as it is first touched, or ahead of that ([`Arena::populate`]); huge pages are
+//! asked for, not required.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +38,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::error::{Error, ErrorKind};
+use crate::populate::Populating;
 
 /// The alignment of a frame: the largest logical block size that direct I/O asks for, and a page of
 /// memory on most machines.
@@ -111,6 +113,7 @@ pub struct Arena {
     heads: Box<[Cell<Heads>]>,
     nodes: RefCell<Vec<Node>>,
     free: Cell<u32>,
+    populating: OnceCell<Populating>,
 }
 
 impl Arena {
@@ -144,7 +147,21 @@ impl Arena {
             heads: vec![Cell::new(NO_HOLDS); frames as usize].into_boxed_slice(),
             nodes: RefCell::new(Vec::with_capacity(HOLDS_AT_START)),
             free: Cell::new(NONE),
+            populating: OnceCell::new(),
         })
+    }
+
+    /// Begins to commit all memory, on a thread of its own that ends with its work or with the arena.
+    pub fn populate(&self) {
+        let bytes = self.frames as usize * self.frame_bytes as usize;
+        // SAFETY: the mapping made by `new`; `drop` ends the thread before it unmaps.
+        self.populating.get_or_init(|| unsafe { Populating::start(self.base.cast(), bytes) });
+    }
+
+    /// Whether memory up to the end of that frame is committed, as far as [`Self::populate`] will do it.
+    pub(crate) fn is_populated(&self, frame: u32) -> bool {
+        let end = (frame as usize + 1) * self.frame_bytes as usize;
+        self.populating.get().is_none_or(|populating| populating.covers(end))
     }
 
     /// Frames of this arena; valid indices are below it.
@@ -369,6 +386,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        drop(self.populating.take());
         let bytes = self.frames as usize * self.frame_bytes as usize;
         // SAFETY: this is the mapping made by `new`. Nobody has a pointer into it: closures have
         // ended (they borrow the arena), and a ring with operations in flight owns a share of it.

@@ -26,6 +26,7 @@ mod arena;
 mod clock;
 mod error;
 mod file;
+mod populate;
 mod ring;
 mod wake;
 

@@ -191,3 +191,39 @@ proptest! {
         prop_assert!((0..4).all(|frame| !arena.is_held(frame)));
     }
 }
+
+#[test]
+fn populating_commits_memory_and_changes_no_byte() {
+    let frames = 4096;
+    let arena = Arena::new(frames, 4096).expect("16 MiB");
+    let last = frames - 1;
+    arena.copy_in(last, 7, b"before");
+    arena.populate();
+    for frame in 0..frames - 1 {
+        arena.copy_in(frame, 0, &frame.to_le_bytes());
+    }
+    for frame in 0..frames - 1 {
+        let mut bytes = [0; 4];
+        arena.copy_out(frame, 0, &mut bytes);
+        assert_eq!(bytes, frame.to_le_bytes());
+    }
+    let mut bytes = [0; 6];
+    arena.copy_out(last, 7, &mut bytes);
+    assert_eq!(&bytes, b"before");
+}
+
+#[test]
+fn an_arena_may_go_while_it_is_being_populated() {
+    let before = resident_bytes();
+    let arena = Arena::new(16384, 65536).expect("1 GiB of addresses");
+    arena.populate();
+    arena.copy_in(0, 0, b"in use");
+    drop(arena);
+    assert!(resident_bytes() < before + (512 << 20), "the memory is given back");
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("of this process");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number of pages");
+    pages * 4096
+}

@@ -6,7 +6,8 @@
 //!
 //! How: an arena is cut into chunks of at least 16 MiB, and a chunk is registered when a frame of it
 //! is first used for disk I/O. So memory is committed as it is used, and no single stall is longer
-//! than zeroing a chunk. Once the kernel refuses (the limit on locked memory, an old kernel), the
+//! than zeroing a chunk. An arena that is being populated is registered as far as that has come: what is
+//! committed is registered in a fraction of a millisecond. Once the kernel refuses (the limit on locked memory, an old kernel), the
 //! rest stays unregistered, and the plain operations are used.
 
 use std::rc::Rc;
@@ -100,6 +101,9 @@ impl Arenas {
         let shared = &mut self.shared[usize::from(id.0)];
         let first = chunk << shared.chunk_shift;
         let frames = (shared.arena.frames() - first).min(1 << shared.chunk_shift);
+        if !shared.arena.is_populated(first + frames - 1) {
+            return None;
+        }
         let len = frames * shared.arena.frame_bytes();
         let at = shared.arena.span(first, 0, len);
         let buffer = libc::iovec { iov_base: at.as_ptr().cast(), iov_len: len as usize };
