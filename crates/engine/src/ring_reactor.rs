@@ -199,6 +199,15 @@ impl Port {
         Ok(())
     }
 
+    /// Starts what is queued on the ring now, instead of at the next wait, if it is `count` operations or more.
+    pub fn start_when(&self, count: u32) {
+        let ring = &mut self.shared.borrow_mut().ring;
+        if ring.queued() >= count {
+            // Whatever this meets, the next wait meets it, too, and reports it.
+            let _ = ring.flush();
+        }
+    }
+
     /// Whether the port's share is used up.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -205,6 +205,11 @@ impl Ring {
         self.flight.len() - self.wakers.len() as u32
     }
 
+    /// Operations queued and not started.
+    pub fn queued(&mut self) -> u32 {
+        self.io.submission().len() as u32
+    }
+
     /// Starts everything queued, without waiting.
     ///
     /// Errors: as [`Ring::wait`].

@@ -45,6 +45,10 @@ const BLOCK_BYTES: u32 = 4096;
 const BOUNCES: u32 = 32;
 const ZEROES_BYTES: u32 = 65536;
 const RANGE_BYTES_MAX: u64 = 128 << 20;
+/// Reads are started in such groups, not all together at the end of the turn: the first need not wait until the last
+/// has been asked for. On a virtual disk, which reports a group's completions together, that gives 10 to 20 % more reads
+/// at depths 16 and 64; one by one would cost a system call each and gives no more.
+const READS_TOGETHER: u32 = 2;
 /// How often a step is tried again after an interruption or a transfer of less than a sector.
 const TRIES_MAX: u8 = 8;
 
@@ -474,7 +478,12 @@ impl Device for FileDevice {
         let natural = u64::from(op.at) % u64::from(BLOCK_BYTES) == op.offset % u64::from(BLOCK_BYTES);
         assert!(natural || !matches!(op.kind, OpKind::Read | OpKind::Write { .. }), "{op:?} is not at its place");
         match self.pending.insert(Job { op, moved: 0, step: None, tries: 0, synced: false }) {
-            Ok(index) => self.start(index),
+            Ok(index) => {
+                self.start(index);
+                if op.kind == OpKind::Read {
+                    self.port.start_when(READS_TOGETHER);
+                }
+            }
             Err(job) => self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
         }
     }
