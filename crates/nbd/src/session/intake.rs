@@ -372,6 +372,7 @@ impl Session {
         if self.in_flight[Operation::Fill as usize] {
             return;
         }
+        self.receive_what_is_there(shared);
         if self.fill.is_empty() {
             return self.payload_complete(shared);
         }
@@ -380,6 +381,18 @@ impl Session {
         let op = Op::RecvVectored { fd: self.fd, bufs: &fill, all: true };
         self.submit(Operation::Fill, op, shared);
         self.fill = fill;
+    }
+
+    /// Takes from the socket what is in it already: the ring would need a round of the shard's loop for it.
+    fn receive_what_is_there(&mut self, shared: &Shared) {
+        while let Some(first) = self.fill.first_mut() {
+            match shared.port.try_recv(self.fd, *first) {
+                Ok(bytes) if bytes == first.len => drop(self.fill.remove(0)),
+                Ok(bytes) if bytes > 0 => *first = first.rest(bytes, shared.config.page_bytes),
+                // Nothing now, the end, or an error: the ring tells which.
+                _ => return,
+            }
+        }
     }
 
     /// A receive into frames ended.

@@ -8,6 +8,9 @@ use forebay_wire::nbd::client_handshake::{ClientHandshake, Progress};
 use super::NbdDevice;
 use super::link::{DIRECT_BYTES_MIN, State, Task, ended_by};
 
+/// Receives without the ring, one after the other, before the rest of the shard gets its turn.
+const RECEIVES_MAX: usize = 16;
+
 impl NbdDevice {
     pub(super) fn completed(&mut self, now_ns: u64, index: usize, task: Task, result: Result<u32, Errno>) {
         let mut sent = std::mem::take(&mut self.sent_owners);
@@ -64,7 +67,16 @@ impl NbdDevice {
         if let State::Handshaking(_) = self.links[index].state {
             self.received_handshake(now_ns, index);
         }
-        if let State::Up(_) = self.links[index].state {
+        for _ in 0..RECEIVES_MAX {
+            if !matches!(self.links[index].state, State::Up(_)) {
+                break;
+            }
+            self.received_replies(now_ns, index);
+            if !self.links[index].receive_head_now(&self.port, self.buffers) {
+                break;
+            }
+        }
+        if self.links[index].unread.0 < self.links[index].unread.1 {
             self.received_replies(now_ns, index);
         }
         let link = &mut self.links[index];
@@ -145,12 +157,21 @@ impl NbdDevice {
             copy(&self.buffer_arena, index as u32, from, &self.arena, place, here);
             link.unread.0 += here;
         }
+        let mut there = here;
+        let frame_bytes = self.arena.frame_bytes();
+        let after = |there| if there == 0 { place } else { place.rest(there, frame_bytes) };
+        while length - there >= DIRECT_BYTES_MIN {
+            let now = link.receive_now(&self.port, Buf { len: length - there, ..after(there) });
+            if now == 0 {
+                break;
+            }
+            there += now;
+        }
         let State::Up(framer) = &mut link.state else { return false };
-        framer.delivered(here);
-        let rest = length - here;
+        framer.delivered(there);
+        let rest = length - there;
         if rest >= DIRECT_BYTES_MIN {
-            let place = if here == 0 { place } else { place.rest(here, self.arena.frame_bytes()) };
-            link.receive_payload(&self.port, Buf { len: rest, ..place });
+            link.receive_payload(&self.port, Buf { len: rest, ..after(there) });
         }
         rest == 0
     }
