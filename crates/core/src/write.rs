@@ -107,7 +107,7 @@ impl Cache {
             self.drop_slot_blocks(slot, part.key, touched);
         }
         let frame = match old {
-            Some(old) if !self.memory.is_pinned(old) => {
+            Some(old) if !self.memory.is_pinned(old) && part.length <= self.bytes_around(part, old) => {
                 self.copy_payload(part, written, old, merged, actions);
                 self.memory.add_valid(old, merged);
                 self.memory.touch(old);
@@ -121,6 +121,14 @@ impl Cache {
             }
         };
         self.store(now_ns, part.key, frame, in_slot & merged, actions);
+    }
+
+    /// Bytes that the page's frame has beside the payload: what the payload's frame would have to be given.
+    fn bytes_around(&self, part: &Part, frame: FrameId) -> u32 {
+        let valid = self.memory.valid(frame);
+        let within = (valid & part.blocks_whole()).count_ones() * BLOCK_BYTES;
+        // The payload's ends may lie within blocks; that close does not matter.
+        valid.count_ones() * BLOCK_BYTES - within
     }
 
     /// Copies the part's bytes of `blocks` into the page's frame.
