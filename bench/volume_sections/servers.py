@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from measure import Job, fio
-from rig import KIB, MIB, eventually, need
+from rig import KIB, MIB, eventually, need, run
 from rig.backend import Backend
 
 FILL = Job("write", MIB, 4)
@@ -79,9 +79,17 @@ def memory_only(size_bytes, clients_max=16):
 
 
 def over(backend, rig, name="forebay", **cache):
-    """Forebay over a running back end, with a disk tier."""
+    """Forebay over a running back end, with a disk tier. Its file has been written once, as what stands for a disk: the
+    first write to a place of a fresh file costs the file system a record in its journal."""
     cache = {"memory": "256MiB", "disk_size": "2GiB", "sparse": False, **cache}
+    blank(rig.path(f"{name}.cache"), cache["disk_size"])
     return Served(rig.forebay({"v": backend}, name=name, cache=cache, limits={"clients_max": 4}))
+
+
+def blank(path, size):
+    """A file of zeroes, all of them written."""
+    mebibytes = int(size.removesuffix("GiB")) * 1024
+    run("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={mebibytes}", "oflag=direct", "status=none")
 
 
 def start_backend(rig, kind, size_bytes, name="backend"):
