@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod action;
 mod activity;
+mod answer;
 mod cache;
 mod config;
 mod disk;
