@@ -4,6 +4,8 @@
 //! in its pages; parts that arrive meanwhile wait for the chunk. When the back end has answered, everything cached of
 //! the chunk is dropped: what a trimmed block reads as is the back end's business.
 //!
+//! An eviction waits until recovery has ended: a record scanned after it would bring back what it dropped.
+//!
 //! Limits: a range is not atomic against other requests, its chunks are. Whether a part lies in a range is asked of
 //! each range in turn; ranges are few.
 
@@ -84,13 +86,19 @@ pub(crate) struct Ranges {
     next_seq: u64,
     /// Parts that wait for a chunk.
     blocked: VecDeque<PartId>,
+    /// Evictions that wait for the end of recovery: volume, tag, offset and end.
+    evictions: Vec<(VolumeId, Option<u64>, u64, u64)>,
     /// Something ended that a waiting range may have waited for.
     check: bool,
 }
 
 impl Ranges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.live == 0
+        self.len() == 0
+    }
+
+    fn len(&self) -> u32 {
+        self.live + self.evictions.len() as u32
     }
 
     /// Whether a part has to wait for a chunk; it is queued then.
@@ -152,7 +160,7 @@ impl Cache {
         let refusal = match self.check_range(volume, offset, length) {
             Err(error) => Some(error),
             Ok(()) if modifies && !self.volume(volume).row.writes_allowed => Some(ReplyError::ReadOnly),
-            Ok(()) if self.ranges.live >= self.config.limits.requests_max => Some(ReplyError::Busy),
+            Ok(()) if self.ranges.len() >= self.config.limits.requests_max => Some(ReplyError::Busy),
             Ok(()) => None,
         };
         if let Some(error) = refusal {
@@ -160,6 +168,9 @@ impl Cache {
                 actions.push(Action::Reply { tag, result: Err(error) });
             }
             return;
+        }
+        if kind == Kind::Evict && self.recovery.is_on() {
+            return self.ranges.evictions.push((volume, tag, offset, offset + length));
         }
         self.add_range(volume, kind, tag, offset, offset + length);
     }
@@ -244,6 +255,11 @@ impl Cache {
 
     /// Starts every chunk that may start.
     pub(crate) fn advance_ranges(&mut self, now_ns: u64, actions: &mut Actions) {
+        if !self.recovery.is_on() {
+            for (volume, tag, offset, end) in core::mem::take(&mut self.ranges.evictions) {
+                self.add_range(volume, Kind::Evict, tag, offset, end);
+            }
+        }
         if self.ranges.live == 0 || !core::mem::take(&mut self.ranges.check) {
             return;
         }

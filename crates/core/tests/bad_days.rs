@@ -17,3 +17,5 @@ mod generation;
 mod hedge;
 #[path = "bad_days/hung_disk.rs"]
 mod hung_disk;
+#[path = "bad_days/recovery.rs"]
+mod recovery;
