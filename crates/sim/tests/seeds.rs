@@ -1,0 +1,47 @@
+//! Seeds that found something once, by name, and a few fresh ones.
+//!
+//! A seed means what the worlds' draws and the product make of it; when these change, it becomes one seed among others.
+//! What was found has a test of its own where it was mended. Each seed here was seen to fail with its defect put back.
+
+use forebay_sim::sweep::run_twice;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+
+/// Fresh seeds that each run of the tests tries.
+const FRESH: u64 = 48;
+
+macro_rules! seeds {
+    ($($(#[doc = $found:literal])* $name:ident: $seed:literal;)*) => {
+        $($(#[doc = $found])*
+        #[test]
+        fn $name() {
+            run_twice($seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
+        })*
+    };
+}
+
+seeds! {
+    /// The NBD client sent an older held write over one acknowledged with FUA, and the process died before it sent that.
+    a_replay_undoes_a_fua_write: 343;
+    /// The next process cached what the last had left unflushed in a server that then restarted without it.
+    a_process_caches_what_nobody_holds: 354;
+    /// A part of a write was done, and dropped by a failed flush, before the whole write was acknowledged.
+    a_half_done_write_is_lost: 169;
+    /// The sweep's flush failed and was told to nobody, and a client's next flush succeeded.
+    a_flush_of_the_sweep_fails: 41;
+    /// What a failed write had left was read and cached, and the server restarted without it.
+    a_failed_write_is_seen_and_then_gone: 767;
+    /// Pages filled from a back end's volatile cache into an emptied cache disk were believed after a power loss.
+    an_emptied_disk_begins_with_all_regions_in_flight: 739;
+}
+
+#[test]
+fn fresh_seeds_pass() {
+    let first = RandomState::new().hash_one(0) >> 16;
+    // Past the capture of a passing test's output.
+    writeln!(std::io::stderr(), "fresh seeds {first}..{}", first + FRESH).expect("a place to report to");
+    for seed in first..first + FRESH {
+        let outcome = run_twice(seed).unwrap_or_else(|finding| panic!("seed {seed}: {}", finding.message));
+        assert!(outcome.operations >= 1000 && outcome.faults >= 3, "seed {seed}: {outcome:?}");
+    }
+}
