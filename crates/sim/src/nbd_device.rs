@@ -149,6 +149,7 @@ impl NbdDevice {
     fn report(&self, report: Report) {
         self.ledger.say(|| format!("NBD client of volume {}: {report:?}", self.volume));
         match report {
+            Report::FlushFailed { .. } => self.server.flush_failed(),
             Report::ReplayRefused { .. } => self.server.replay_refused(),
             // The answers may be those of a server that has died since.
             Report::ReplayFinished if !self.is_cut_off() => self.server.replayed(),

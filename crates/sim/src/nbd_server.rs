@@ -221,7 +221,7 @@ impl Server {
                 let gone = medium.lose(Keep::Some(dice.pick(&[0, 500])), &mut dice);
                 self.ledger.count(Count::FaultServerDropped, self.volume as u64, gone);
                 self.dropped.set(true);
-                self.shared.oracle.borrow_mut().lost(self.volume);
+                self.shared.oracle.borrow_mut().dropped(self.volume);
             } else {
                 self.ledger.count(Count::FaultBackendError, self.volume as u64, offset);
             }
@@ -339,6 +339,11 @@ impl Server {
         });
         let delayed = delayed.collect();
         *self.answers.borrow_mut() = delayed;
+    }
+
+    /// The client has heard that a flush failed.
+    pub fn flush_failed(&self) {
+        self.shared.oracle.borrow_mut().heard(self.volume);
     }
 
     /// A replayed write was refused: what it had been acknowledged for is lost.

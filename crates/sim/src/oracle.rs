@@ -25,7 +25,8 @@
 //!
 //! What is permitted, since nobody could do better without a log of its own:
 //! - *Shaken*: a back end fails a flush, or refuses what it is sent again, and has dropped what it acknowledged. The
-//!   next flush of a client fails for it. If the process ends before that flush, nobody remembers to tell.
+//!   next flush of a client fails for it. While its answer is on the way, reads decide nothing. If the process ends
+//!   before that flush, nobody remembers to tell.
 //! - *Unsent*: the connection to a back end is lost, and the process ends before it has sent again, in order, what it
 //!   held: the back end may have restarted, or have an older write over a newer one until all are sent.
 //! - *Orphaned*: the process that acknowledged it is gone, and then the back end restarts before the next flush.
@@ -115,6 +116,8 @@ struct Volume {
     doubt: u64,
     /// Changes that began before decide nothing: of what was done of them, something may have been lost for good.
     lost: u64,
+    /// The back end has dropped something, and its answer that tells so is on the way.
+    unheard: bool,
 }
 
 #[derive(Debug)]
@@ -160,6 +163,7 @@ impl Oracle {
             unsettled: Vec::new(),
             doubt: 0,
             lost: 0,
+            unheard: false,
         };
         Self {
             volumes: sectors.iter().map(volume).collect(),
@@ -298,7 +302,7 @@ impl Oracle {
                     known.join("; ")
                 )));
             }
-            if entries.len() == 1 || begin <= v.doubt {
+            if entries.len() == 1 || begin <= v.doubt || v.unheard {
                 continue;
             }
             let firmly = seen.any(|e| e.acknowledged && !e.shaken);
@@ -313,6 +317,7 @@ impl Oracle {
 
     /// A flush that began at `begin` succeeded: what had been acknowledged before is there for ever.
     pub fn flushed(&mut self, volume: usize, begin: u64) {
+        self.heard(volume);
         let now = self.tick();
         let oldest_read = self.reads.first().copied().unwrap_or(now);
         let v = &mut self.volumes[volume];
@@ -369,6 +374,22 @@ impl Oracle {
         }
     }
 
+    /// The back end lost what nobody will send again, and its answer says so. Until that is heard, one read may find in
+    /// the cache what another does not find in the back end.
+    pub fn dropped(&mut self, volume: usize) {
+        self.lost(volume);
+        self.volumes[volume].unheard = true;
+    }
+
+    /// The answer of a back end that dropped something was heard, or what it dropped was sent again.
+    pub fn heard(&mut self, volume: usize) {
+        let now = self.tick();
+        let v = &mut self.volumes[volume];
+        if std::mem::take(&mut v.unheard) {
+            v.doubt = now;
+        }
+    }
+
     /// The back end restarted without what it had not flushed. What the living process acknowledged will be sent again;
     /// what another did is gone, or not.
     pub fn restarted(&mut self, volume: usize) {
@@ -384,6 +405,7 @@ impl Oracle {
 
     /// All that a back end may have forgotten was sent again.
     pub fn sent_again(&mut self, volume: usize) {
+        self.heard(volume);
         self.each_unflushed(volume, |entry| entry.unsent = false);
     }
 
@@ -395,6 +417,7 @@ impl Oracle {
     /// The process that spoke to the back end is gone. `dropped`: the back end had dropped something that the process
     /// had not yet heard of.
     pub fn client_gone(&mut self, volume: usize, dropped: bool) {
+        self.heard(volume);
         self.forsake(volume, |entry| entry.unsent || entry.shaken || dropped);
         self.each_unflushed(volume, |entry| entry.orphaned = true);
     }

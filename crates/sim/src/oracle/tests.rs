@@ -121,6 +121,19 @@ fn a_process_that_ends_loses_only_what_it_had_not_sent_again() {
 }
 
 #[test]
+fn while_the_news_of_a_drop_is_on_the_way_reads_find_the_one_or_the_other() {
+    let mut oracle = Oracle::new(&[1]);
+    let one = write(&mut oracle, 1);
+    oracle.change_ends(one, WELL);
+    oracle.dropped(0);
+    assert!(read(&mut oracle, 1), "in the cache");
+    assert!(read(&mut oracle, 0), "in the back end");
+    oracle.heard(0);
+    assert!(read(&mut oracle, 0));
+    assert!(!read(&mut oracle, 1), "the cache was told to drop it");
+}
+
+#[test]
 fn a_replay_cut_short_by_the_end_of_the_process_leaves_an_older_write_and_none_that_was_flushed_over() {
     let mut oracle = Oracle::new(&[1]);
     for number in 1..=3 {
