@@ -1,6 +1,7 @@
 """The servers that are compared: Forebay in several shapes, and its peers."""
 
 import os
+import time
 from pathlib import Path
 
 from measure import Job, fio
@@ -61,6 +62,13 @@ class Served:
                 return
         raise AssertionError(f"{missed} misses after {PASSES_MAX} passes over the volume: it does not fit")
 
+    def wait_for_memory(self):
+        """It commits its memory in the background when it starts; the peers of a run have theirs."""
+        resident = [0, self.forebay.process.resident_bytes()]
+        while resident[-1] > resident[-2]:
+            time.sleep(0.5)
+            resident.append(self.forebay.process.resident_bytes())
+
     def evict(self):
         self.forebay.verb("evict", self.volume)
 
@@ -83,7 +91,9 @@ def over(backend, rig, name="forebay", **cache):
     first write to a place of a fresh file costs the file system a record in its journal."""
     cache = {"memory": "256MiB", "disk_size": "2GiB", "sparse": False, **cache}
     blank(rig.path(f"{name}.cache"), cache["disk_size"])
-    return Served(rig.forebay({"v": backend}, name=name, cache=cache, limits={"clients_max": 4}))
+    served = Served(rig.forebay({"v": backend}, name=name, cache=cache, limits={"clients_max": 4}))
+    served.wait_for_memory()
+    return served
 
 
 def blank(path, size):

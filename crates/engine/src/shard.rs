@@ -188,6 +188,12 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         &self.parts.cache
     }
 
+    /// All frames.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.parts.arena
+    }
+
     /// The front end.
     pub fn front(&mut self) -> &mut F {
         &mut self.parts.front

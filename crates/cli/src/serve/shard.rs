@@ -66,6 +66,10 @@ pub(super) fn run(
             if publish(&mut shard, published) {
                 break;
             }
+            // Recovery needs the memory bus for itself: 16 million records are to be known within seconds.
+            if !shard.cache().gauges().recovering {
+                shard.arena().populate();
+            }
         }
     }
 }
@@ -93,7 +97,6 @@ fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started
     let frames = (budget.transit_frames + budget.kept_frames) as u32;
     let metadata = settings.limits.cache.sweep_writes_max + volumes + 16;
     let arena = Rc::new(Arena::new(frames + metadata + volumes, page_bytes)?);
-    arena.populate();
     let frames_id = reactor.add_arena(Rc::clone(&arena));
 
     let backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
