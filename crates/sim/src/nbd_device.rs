@@ -183,12 +183,15 @@ impl NbdDevice {
             (Kind::Write, Payload::Held(held)) => self.held[&held].clone(),
             _ => Vec::new(),
         };
-        if let (Link::Up { id, .. }, _) = self.links[conn.index()] {
+        if let (Link::Up { id, incarnation }, _) = self.links[conn.index()] {
             let (cookie, op) = (request.cookie, request.op);
             if let (Kind::Read, Payload::Caller(token)) = (op.kind, payload) {
                 self.reads.insert((conn.index(), cookie), token.0);
             }
-            self.server.send(Arrived { link: id, cookie, op, data });
+            // What is sent to a server that is gone reaches nobody, least of all the next one.
+            if incarnation == self.server.incarnation.get() {
+                self.server.send(Arrived { link: id, cookie, op, data });
+            }
         }
     }
 
