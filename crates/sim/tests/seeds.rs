@@ -24,15 +24,13 @@ seeds! {
     /// The NBD client sent an older held write over one acknowledged with FUA, and the process died before it sent that.
     a_replay_undoes_a_fua_write: 343;
     /// The next process cached what the last had left unflushed in a server that then restarted without it.
-    a_process_caches_what_nobody_holds: 354;
+    a_process_caches_what_nobody_holds: 2270;
     /// A part of a write was done, and dropped by a failed flush, before the whole write was acknowledged.
     a_half_done_write_is_lost: 169;
     /// The sweep's flush failed and was told to nobody, and a client's next flush succeeded.
     a_flush_of_the_sweep_fails: 41;
     /// What a failed write had left was read and cached, and the server restarted without it.
     a_failed_write_is_seen_and_then_gone: 767;
-    /// Pages filled from a back end's volatile cache into an emptied cache disk were believed after a power loss.
-    an_emptied_disk_begins_with_all_regions_in_flight: 739;
 }
 
 #[test]
