@@ -28,6 +28,8 @@ impl Client {
             return;
         }
         connection.land(cookie);
+        // It serves: the next outage is a new one. One failure stays, for a server that dies of what it is asked.
+        connection.failures = connection.failures.min(1);
         self.changing.retain(|(other, _)| *other != cookie);
         match flight.work {
             Work::Operation(key) => self.answered(key, flight.op, result),
