@@ -553,3 +553,15 @@ fn the_number_of_operations_is_bounded_and_stop_ends_them() {
     assert!(bench.client.is_stopped());
     assert_eq!(bench.client.next_timeout(), None);
 }
+
+#[test]
+fn a_connection_that_answered_is_soon_made_again_however_often_it_was_lost() {
+    let slow = Config { backoff_max_ns: 1000 * MS, ..config() };
+    let (mut bench, mut conn) = Bench::ready(slow, terms());
+    for round in 0..20 {
+        assert_eq!(bench.done(round, read(0, KIB)), Ok(()));
+        bench.closed(conn, ClosedBy::Peer);
+        bench.pass(4 * MS);
+        conn = bench.connect(terms());
+    }
+}
