@@ -495,6 +495,12 @@ impl Cache {
         self.requests.len() == 0 && self.ops.len() == 0 && self.activities.len() == 0 && self.ranges.is_empty()
     }
 
+    /// Whether ticks have nothing to do: idle, and nothing waits for a sweep.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.is_idle() && !self.has_unswept()
+    }
+
     pub(crate) fn frame_of(&self, id: PartId) -> FrameId {
         self.requests.part(id).frame.expect("the part has its frame")
     }

@@ -258,6 +258,9 @@ impl Cache {
     /// Looks for orders that are unanswered for too long: slow slot reads are hedged, a cache disk that hangs is given up,
     /// requests whose back end does not answer fail.
     pub(crate) fn watch(&mut self, now_ns: u64, actions: &mut Actions) {
+        if self.ops.len() == 0 {
+            return;
+        }
         let limits = self.config.limits;
         let mut hung = false;
         let mut late = [None; LATE_MAX];

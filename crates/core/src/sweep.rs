@@ -66,8 +66,7 @@ pub(crate) struct Drain {
 impl Cache {
     pub(crate) fn begin_sweep(&mut self, now_ns: u64, actions: &mut Actions) {
         let in_use = self.disk_state == DiskState::Attached;
-        let idle = self.disk.dirty_sectors() == 0 && self.volumes.iter().all(|v| v.intent.set_count() == 0);
-        if !in_use || self.sweep.stage != Stage::Idle || now_ns < self.sweep.next_ns || idle {
+        if !in_use || self.sweep.stage != Stage::Idle || now_ns < self.sweep.next_ns || !self.has_unswept() {
             return;
         }
         self.sweep.next_ns = now_ns + PERIOD_NS;
@@ -81,6 +80,11 @@ impl Cache {
         self.sweep.cursor = 0;
         self.sweep.stage = Stage::Table;
         self.write_sectors(now_ns, actions);
+    }
+
+    /// Whether there are sectors to write or regions to clear.
+    pub(crate) fn has_unswept(&self) -> bool {
+        self.disk.dirty_sectors() > 0 || self.volumes.iter().any(|volume| volume.intent.set_count() > 0)
     }
 
     fn write_sectors(&mut self, now_ns: u64, actions: &mut Actions) {

@@ -32,6 +32,8 @@ use crate::reactor::Reactor;
 const BLOCK_BYTES: u32 = forebay_core::BLOCK_BYTES;
 /// The control period.
 const TICK_NS: u64 = 100_000_000;
+/// The control period of a cache at rest: an idle server should not wake a virtual machine ten times a second.
+const REST_TICK_NS: u64 = 1_000_000_000;
 /// Tags with this bit belong to commands, those without to the front end.
 const COMMAND: u64 = 1 << 63;
 /// Continued steps in one turn: a long trim shares the thread with everybody else.
@@ -142,6 +144,8 @@ pub struct Shard<R, F> {
     stores_since_ns: u64,
     command_answers: Vec<Option<Sender<Result<(), ReplyError>>>>,
     next_tick_ns: u64,
+    /// Whether something happened since the last tick.
+    active: bool,
     // Scratch, kept so that a turn does not allocate.
     front_events: Vec<FrontEvent>,
     done: Vec<DeviceDone>,
@@ -174,6 +178,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             stores_since_ns: 0,
             command_answers: Vec::new(),
             next_tick_ns: 0,
+            active: false,
             front_events: Vec::with_capacity(256),
             done: Vec::with_capacity(256),
             crcs: Vec::with_capacity(4096),
@@ -217,16 +222,13 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         self.parts.reactor.wait(until_ns);
         let now_ns = self.parts.reactor.now_ns();
         let mut events = self.take_front_events(now_ns);
-        self.take_commands(now_ns);
+        events += self.take_commands(now_ns);
         events += self.take_device_events(now_ns);
         self.take_generation(now_ns);
         if events == 0 || now_ns >= self.stores_since_ns + STORE_HELD_NS {
             self.start_stores(now_ns);
         }
-        if now_ns >= self.next_tick_ns {
-            self.next_tick_ns = now_ns + TICK_NS;
-            self.step(now_ns, Event::Tick);
-        }
+        self.tick(now_ns, events > 0);
         for _ in 0..CONTINUES_MAX {
             if !self.parts.cache.has_more() {
                 break;
@@ -234,6 +236,20 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             self.step(now_ns, Event::Continue);
         }
         self.parts.front.turn_end(now_ns);
+    }
+
+    /// The control period: short from the first event until a whole one passed without any and nothing is left to do.
+    fn tick(&mut self, now_ns: u64, active: bool) {
+        self.active |= active;
+        if self.active {
+            self.next_tick_ns = self.next_tick_ns.min(now_ns + TICK_NS);
+        }
+        if now_ns >= self.next_tick_ns {
+            let at_rest = !self.active && self.parts.cache.is_at_rest();
+            self.next_tick_ns = now_ns + if at_rest { REST_TICK_NS } else { TICK_NS };
+            self.active = false;
+            self.step(now_ns, Event::Tick);
+        }
     }
 
     fn next_ns(&self) -> u64 {
@@ -254,7 +270,9 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         count
     }
 
-    fn take_commands(&mut self, now_ns: u64) {
+    /// How many there were.
+    fn take_commands(&mut self, now_ns: u64) -> usize {
+        let mut count = 0;
         while let Some(command) = self.parts.commands.as_ref().and_then(|commands| commands.try_recv().ok()) {
             let free = self.command_answers.iter().position(Option::is_none);
             let at = free.unwrap_or_else(|| {
@@ -271,7 +289,9 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                     CommandOrder::Drain => Event::Drain { tag },
                 },
             );
+            count += 1;
         }
+        count
     }
 
     /// How many operations ended.

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 
 class Process:
@@ -63,6 +64,18 @@ class Process:
         with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def threads(self):
+        """{(name, id): (seconds on a processor, voluntary switches)} of the threads that there are."""
+        found = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+                on_processor_ns = int((task / "schedstat").read_text().split()[0])
+            except OSError:
+                continue  # It ended meanwhile.
+            found[status["Name"], task.name] = on_processor_ns / 1e9, int(status["voluntary_ctxt_switches"])
+        return found
 
     def resident_bytes(self, which="VmRSS"):
         """Resident memory now (VmRSS) or at most so far (VmHWM)."""
