@@ -5,6 +5,7 @@
 //! | [`evict`] | which page leaves when room is needed |
 //! | [`admit`] | whether a missed page is worth a write to the cache disk |
 //! | [`prefetch`] | whether a request continues a sequential stream |
+//! | [`split`] | which path serves a hit |
 //! | [`rng`] | seeded pseudo-random numbers, and the mixer for key hashes |
 //!
 //! Nothing here reads a clock, draws entropy or holds payload. Time, seeds and keys are arguments,
@@ -21,3 +22,4 @@ pub mod admit;
 pub mod evict;
 pub mod prefetch;
 pub mod rng;
+pub mod split;

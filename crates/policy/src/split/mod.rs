@@ -1,0 +1,171 @@
+//! Split: which path serves a hit.
+//!
+//! A saturated cache disk makes the next hit wait, while the back end has bandwidth to spare: on the measurements of
+//! NetCAS (Hwang et al., section II-D) the best split of hits moves up to 2.4 times what the cache disk alone does, and
+//! a wrong one a twentieth of it. So the question is asked for every hit on disk, and answered from what each path
+//! delivers now.
+//!
+//! # Shape
+//! [`Split`] chooses a path for each hit. Many policies only decide once a control period which *share* of the hits the
+//! cache gets; those are [`SetShare`], and [`Shared`] turns one into a [`Split`] by a [`Dispatch`].
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`meter`] | what is in flight on each path, and what ended in a control period |
+//! | [`shared`] | a share, enforced request by request |
+//!
+//! # Invariants
+//! A choice takes constant time and allocates nothing. A path that may not serve the hit is never chosen.
+
+pub mod meter;
+pub mod shared;
+
+pub use meter::{Meter, PathTick, Tick};
+pub use shared::{Dispatch, SetShare, Shared};
+
+/// Paths that a hit may have at most.
+pub const PATHS_MAX: usize = 4;
+
+/// A way to serve a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(u8);
+
+impl Path {
+    /// The cache disk.
+    pub const DISK: Self = Self(0);
+    /// The back end.
+    pub const BACKEND: Self = Self(1);
+
+    /// The `index`-th path: 0 and 1 are [`Self::DISK`] and [`Self::BACKEND`], others are peers.
+    ///
+    /// # Panics
+    /// If there is no such path.
+    #[must_use]
+    pub fn new(index: usize) -> Self {
+        assert!(index < PATHS_MAX, "path {index} of {PATHS_MAX}");
+        Self(index as u8)
+    }
+
+    /// Its place in arrays of [`PATHS_MAX`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Paths that may serve a hit. Never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathSet(u8);
+
+impl PathSet {
+    /// The cache disk and the back end.
+    pub const DISK_AND_BACKEND: Self = Self(0b11);
+
+    /// These paths.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn of(paths: &[Path]) -> Self {
+        let bits = paths.iter().fold(0, |bits, path| bits | 1 << path.0);
+        assert!(bits != 0, "a hit has a path");
+        Self(bits)
+    }
+
+    /// Whether `path` is one of them.
+    #[must_use]
+    pub fn has(self, path: Path) -> bool {
+        self.0 >> path.0 & 1 == 1
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub fn first(self) -> Path {
+        Path(self.0.trailing_zeros() as u8)
+    }
+
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = Path> {
+        (0..PATHS_MAX as u8).map(Path).filter(move |path| self.has(*path))
+    }
+}
+
+/// A hit to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Bytes to read.
+    pub bytes: u32,
+    /// Who may serve it.
+    pub paths: PathSet,
+}
+
+/// A read that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Who served it.
+    pub path: Path,
+    /// Bytes read.
+    pub bytes: u32,
+    /// From its order to its end.
+    pub latency_ns: u64,
+    /// Reads in flight on the path when it was ordered, itself included.
+    pub in_flight: u32,
+}
+
+/// How a policy moves through its life (NetCAS, section III-H, Fig. 7); those without one are always stable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing is known of the paths.
+    NoTable,
+    /// The detector gathers its baselines.
+    Warmup,
+    /// The share is that of the profile.
+    #[default]
+    Stable,
+    /// The share follows what is measured.
+    Congestion,
+}
+
+/// What a policy believes, for metrics and `explain`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Share of hits that the cache disk is to serve, 0 to 1.
+    pub disk_share: f64,
+    /// See [`Mode`].
+    pub mode: Mode,
+    /// How congested the back end seems, 0 to 1000.
+    pub severity_permil: u32,
+    /// What each path is thought to deliver, in bytes a second; 0 where it is not known.
+    pub bytes_per_second: [f64; PATHS_MAX],
+    /// How long a read of each path is thought to take now; 0 where it is not known.
+    pub latency_ns: [u64; PATHS_MAX],
+}
+
+/// A policy that chooses a path for each hit.
+pub trait Split {
+    /// The path of `hit`; one of [`Hit::paths`].
+    fn choose(&mut self, hit: &Hit, meter: &Meter) -> Path;
+
+    /// A read of any kind ended on a path, split or not.
+    fn ended(&mut self, _done: &Done) {}
+
+    /// A control period ended.
+    fn tick(&mut self, tick: &Tick);
+
+    /// What it believes now.
+    fn report(&self) -> Report;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_its_paths_in_order() {
+        let peer = Path::new(2);
+        let set = PathSet::of(&[peer, Path::DISK]);
+        assert!(set.has(Path::DISK) && set.has(peer) && !set.has(Path::BACKEND));
+        assert_eq!(set.first(), Path::DISK);
+        assert!(set.iter().eq([Path::DISK, peer]));
+    }
+}
