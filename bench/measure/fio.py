@@ -47,7 +47,7 @@ def fio(target, job, seconds=None, size_bytes=None, offset_bytes=0, seed=1, repe
     words += [f"--offset={offset_bytes}"] if offset_bytes else []
     words += ["--norandommap"] if repeat else []
     COMMANDS.setdefault(label or job.name, " ".join(words))
-    text = run(*words, seconds=600).stdout
+    text = run(*words, seconds=600 + (seconds or 0)).stdout
     # The nbd engine prints a line of its own before the JSON.
     return numbers(json.loads(text[text.index("{"):])["jobs"][0])
 

@@ -1,8 +1,8 @@
 """What costs when nothing happens, and what grows when much does."""
 
 import statistics
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from measure import fio
 from measure.fio import Job
@@ -37,16 +37,15 @@ def measure_growth(setting, report):
         backend = servers.start_backend(rig, "unpaced", size_bytes)
         served = servers.over(backend, rig, memory="128MiB", disk_size="1GiB")
         process = served.forebay.process
-        loads = [
-            threading.Thread(target=fio, args=(served.target, job), kwargs={"seconds": seconds, "size_bytes": size_bytes})
-            for job in (Job("randrw", 4 * KIB, 16, mix_read_percent=70), Job("rw", 256 * KIB, 4, mix_read_percent=70))
-        ]
-        for load in loads:
-            load.start()
+        jobs = Job("randrw", 4 * KIB, 16, mix_read_percent=70), Job("rw", 256 * KIB, 4, mix_read_percent=70)
         samples = []
-        while any(load.is_alive() for load in loads):
-            samples.append((process.resident_bytes(), process.descriptors()))
-            time.sleep(min(1.0, seconds / 30))
+        with ThreadPoolExecutor() as pool:
+            loads = [pool.submit(fio, served.target, job, seconds=seconds, size_bytes=size_bytes) for job in jobs]
+            while not all(load.done() for load in loads):
+                samples.append((process.resident_bytes(), process.descriptors()))
+                time.sleep(min(1.0, seconds / 30))
+        for load in loads:
+            load.result()  # A load that failed has measured nothing.
         served.forebay.settle(60)
         stats = served.forebay.stats()
         written = process.written_bytes()
