@@ -11,15 +11,24 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`climb`] | a share found by trying |
 //! | [`meter`] | what is in flight on each path, and what ended in a control period |
 //! | [`shared`] | a share, enforced request by request |
+//! | [`bwrr`] | enforces it evenly, exact over every window |
+//! | [`random`] | enforces it by chance |
+//! | [`fixed`] | cache only, back end only, or a share that stays |
 //!
 //! # Invariants
 //! A choice takes constant time and allocates nothing. A path that may not serve the hit is never chosen.
 
+pub mod bwrr;
+pub mod climb;
+pub mod fixed;
 pub mod meter;
+pub mod random;
 pub mod shared;
 
+pub use climb::Climb;
 pub use meter::{Meter, PathTick, Tick};
 pub use shared::{Dispatch, SetShare, Shared};
 
