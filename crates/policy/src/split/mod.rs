@@ -17,16 +17,26 @@
 //! | [`bwrr`] | enforces it evenly, exact over every window |
 //! | [`random`] | enforces it by chance |
 //! | [`fixed`] | cache only, back end only, or a share that stays |
+//! | [`profile`] | what each path delivers alone, by load |
+//! | [`detector`] | whether a path delivers less than it did, as the paper sees it |
+//! | [`mode`] | how a policy with a profile moves through its life |
+//! | [`netcas`] | a share from a profile and detectors |
 //!
 //! # Invariants
 //! A choice takes constant time and allocates nothing. A path that may not serve the hit is never chosen.
 
 pub mod bwrr;
 pub mod climb;
+pub mod detector;
 pub mod fixed;
 pub mod meter;
+pub mod mode;
+pub mod netcas;
+pub mod profile;
 pub mod random;
 pub mod shared;
+#[cfg(test)]
+mod world;
 
 pub use climb::Climb;
 pub use meter::{Meter, PathTick, Tick};
