@@ -1,0 +1,252 @@
+//! Clients in a closed loop: each has so many requests in flight, and asks for the next when one is answered.
+//!
+//! Answers and payloads take no time: what is measured is the cache and its paths. Payloads are zeroes, as frames are
+//! already.
+
+use crate::dice::Dice;
+use forebay_core::{Histogram, Piece, ReplyError, RequestId, VolumeId};
+use forebay_engine::front::{Front, FrontEvent};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What the clients of a volume do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Clients.
+    pub jobs: u32,
+    /// Requests that each has in flight.
+    pub depth: u32,
+    /// Bytes of a request; also what offsets are a multiple of.
+    pub block_bytes: u32,
+    /// Of a thousand requests, how many are reads; the others are writes.
+    pub read_permil: u32,
+    /// Whether each client goes through the volume in order, beginning at a place of its own.
+    pub sequential: bool,
+    /// How long a client waits before it asks again.
+    pub think_ns: u64,
+}
+
+impl Load {
+    /// Nobody asks for anything.
+    pub const IDLE: Self = Self::reads(0, 0, 4096);
+
+    /// Random reads.
+    #[must_use]
+    pub const fn reads(jobs: u32, depth: u32, block_bytes: u32) -> Self {
+        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0 }
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.jobs * self.depth
+    }
+}
+
+/// What the clients of a volume got.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCounts {
+    /// Reads answered.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Their bytes.
+    pub write_bytes: u64,
+    /// How long reads took.
+    pub read_latency: Histogram,
+}
+
+impl ClientCounts {
+    /// Bytes of both kinds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.read_bytes + self.write_bytes
+    }
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    /// Requests in flight, and those it thinks about.
+    in_flight: u32,
+    /// Where it goes on reading in order.
+    cursor: u64,
+}
+
+#[derive(Debug)]
+struct Volume {
+    bytes: u64,
+    load: Load,
+    clients: Vec<Client>,
+    dice: Dice,
+    counts: ClientCounts,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    volume: usize,
+    client: usize,
+    length: u32,
+    is_read: bool,
+    start_ns: u64,
+}
+
+/// See the module.
+pub(super) struct Clients {
+    volumes: Vec<Volume>,
+    /// By tag.
+    requests: Vec<Option<Request>>,
+    free: Vec<usize>,
+    /// For the next poll.
+    events: Vec<FrontEvent>,
+    /// Clients that think: until when, a number that keeps equal times in order, whose, which.
+    thinking: BinaryHeap<Reverse<(u64, u64, usize, usize)>>,
+    thoughts: u64,
+}
+
+impl Clients {
+    /// Clients of volumes of these sizes, who do nothing yet.
+    pub(super) fn new(volume_bytes: &[u64], dice: &mut Dice) -> Self {
+        let volume = |bytes: &u64| Volume {
+            bytes: *bytes,
+            load: Load::IDLE,
+            clients: Vec::new(),
+            dice: dice.fork(),
+            counts: ClientCounts::default(),
+        };
+        Self {
+            volumes: volume_bytes.iter().map(volume).collect(),
+            requests: Vec::new(),
+            free: Vec::new(),
+            events: Vec::new(),
+            thinking: BinaryHeap::new(),
+            thoughts: 0,
+        }
+    }
+
+    /// From now on the clients of a volume do this. What is in flight is answered first.
+    pub(super) fn set_load(&mut self, now_ns: u64, volume: usize, load: Load) {
+        let state = &mut self.volumes[volume];
+        let blocks = state.bytes / u64::from(load.block_bytes);
+        assert!(blocks > 0 && load.read_permil <= 1000, "a load for another volume: {load:?}");
+        state.load = load;
+        let jobs = load.jobs as usize;
+        state.clients.resize_with(jobs.max(state.clients.len()), Client::default);
+        for (nth, client) in state.clients[..jobs].iter_mut().enumerate() {
+            client.cursor = blocks * nth as u64 / u64::from(load.jobs);
+        }
+        for client in 0..jobs {
+            while self.volumes[volume].clients[client].in_flight < load.depth {
+                self.volumes[volume].clients[client].in_flight += 1;
+                self.ask(now_ns, volume, client);
+            }
+        }
+    }
+
+    pub(super) fn load(&self, volume: usize) -> Load {
+        self.volumes[volume].load
+    }
+
+    /// What the clients of a volume got since this was last asked.
+    pub(super) fn take_counts(&mut self, volume: usize) -> ClientCounts {
+        std::mem::take(&mut self.volumes[volume].counts)
+    }
+
+    fn ask(&mut self, now_ns: u64, volume: usize, client: usize) {
+        let state = &mut self.volumes[volume];
+        let load = state.load;
+        let blocks = state.bytes / u64::from(load.block_bytes);
+        let block = if load.sequential {
+            let cursor = &mut state.clients[client].cursor;
+            let block = *cursor % blocks;
+            *cursor += 1;
+            block
+        } else {
+            state.dice.below(blocks)
+        };
+        let (offset, length) = (block * u64::from(load.block_bytes), load.block_bytes);
+        let is_read = load.read_permil == 1000 || state.dice.chance(load.read_permil);
+        let request = Some(Request { volume, client, length, is_read, start_ns: now_ns });
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() - 1
+        });
+        self.requests[place] = request;
+        let (volume, tag) = (VolumeId(volume as u16), place as u64);
+        self.events.push(if is_read {
+            FrontEvent::Read { volume, tag, offset, length }
+        } else {
+            FrontEvent::Write { volume, tag, offset, length, fua: false }
+        });
+    }
+
+    /// A request is answered; its client goes on.
+    fn answered(&mut self, now_ns: u64, tag: u64) {
+        let place = tag as usize;
+        let request = self.requests[place].take().expect("a request is answered once");
+        self.free.push(place);
+        let volume = &mut self.volumes[request.volume];
+        let (counts, bytes) = (&mut volume.counts, u64::from(request.length));
+        if request.is_read {
+            counts.reads += 1;
+            counts.read_bytes += bytes;
+            counts.read_latency.record(now_ns - request.start_ns);
+        } else {
+            counts.writes += 1;
+            counts.write_bytes += bytes;
+        }
+        if volume.load.think_ns == 0 {
+            return self.go_on(now_ns, request.volume, request.client);
+        }
+        self.thoughts += 1;
+        let until_ns = now_ns + volume.load.think_ns;
+        self.thinking.push(Reverse((until_ns, self.thoughts, request.volume, request.client)));
+    }
+
+    /// Asks for more, unless the load has become less.
+    fn go_on(&mut self, now_ns: u64, volume: usize, client: usize) {
+        let Volume { load, clients, .. } = &mut self.volumes[volume];
+        let depth = if client < load.jobs as usize { load.depth } else { 0 };
+        if clients[client].in_flight > depth {
+            clients[client].in_flight -= 1;
+        } else {
+            self.ask(now_ns, volume, client);
+        }
+    }
+}
+
+impl Front for Clients {
+    fn poll(&mut self, now_ns: u64, events: &mut Vec<FrontEvent>) {
+        while let Some(&Reverse((until_ns, _, volume, client))) = self.thinking.peek()
+            && until_ns <= now_ns
+        {
+            self.thinking.pop();
+            self.go_on(now_ns, volume, client);
+        }
+        events.append(&mut self.events);
+    }
+
+    fn receive(&mut self, _now_ns: u64, _tag: u64, request: RequestId, _pieces: &[Piece]) {
+        self.events.push(FrontEvent::Received { request });
+    }
+
+    fn reply_read(&mut self, now_ns: u64, tag: u64, request: RequestId, _pieces: &[Piece]) {
+        self.events.push(FrontEvent::Sent { request });
+        self.answered(now_ns, tag);
+    }
+
+    fn reply(&mut self, now_ns: u64, tag: u64, result: Result<(), ReplyError>) {
+        assert!(result.is_ok(), "request {tag} failed in a world without faults: {result:?}");
+        self.answered(now_ns, tag);
+    }
+
+    fn turn_end(&mut self, _now_ns: u64) {}
+
+    fn next_ns(&self) -> Option<u64> {
+        if !self.events.is_empty() {
+            return Some(0);
+        }
+        self.thinking.peek().map(|Reverse((until_ns, ..))| *until_ns)
+    }
+}

@@ -1,0 +1,354 @@
+//! Pace: the product's shard over paths of known speed, in virtual time, with clients in a closed loop.
+//!
+//! Why: what a policy gains is a matter of a few percent, and a loaded machine of two processors is off by thirty. Here
+//! the same setup gives the same figures anywhere, and a minute passes in seconds. What runs is the real
+//! `Cache::step` in the real shard loop; only time, clients and devices are modelled.
+//!
+//! 1. A [`PacedWorld`] is set up: a cache disk that holds every page of every volume, a back end a volume, some of them
+//!    behind a common link. Memory keeps nothing, so that each read is a hit on disk.
+//! 2. [`PacedWorld::run_for`] lets time pass. In between anything may be changed: what clients do, how fast a path is,
+//!    who else is on a link. A schedule is a sequence of such calls.
+//! 3. For each 100 ms there is a [`Tick`] of what every path and every client did; [`PacedWorld::between`] sums them up.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `link` | bytes a second, divided fairly |
+//! | `station` | a device as a queue and a delay |
+//! | `warm` | a cache disk that holds everything |
+//! | `clients` | requests in a closed loop |
+//!
+//! Limits: the processor takes no time, so that rates have to be those of the paths. One shard. Reads of one page at a
+//! time by two clients are one read (single flight) and counted as a memory hit for the second: with n requests in
+//! flight over p pages that is n / p of all.
+
+mod clients;
+mod link;
+mod station;
+#[cfg(test)]
+mod tests;
+mod tick;
+mod warm;
+
+pub use clients::{ClientCounts, Load};
+pub use link::Competitors;
+pub use station::{PathCounts, PathModel};
+pub use tick::{TICK_NS, Tick, VolumeTick};
+
+use crate::dice::Dice;
+use clients::Clients;
+use forebay_core::{
+    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, VolumeConfig, VolumeId, WriteMode,
+};
+use forebay_engine::attach::Plan;
+use forebay_engine::device::Device;
+use forebay_engine::reactor::Reactor;
+use forebay_engine::shard::{Host, Shard, ShardDisk, ShardParts};
+use forebay_policy::evict::PolicyKind;
+use forebay_uring::Arena;
+use link::Link;
+use station::{Handle, Station};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use tick::Ticks;
+use warm::Warm;
+
+/// A volume, its back end and its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeSetup {
+    /// Its size, all of it cached: whole pages.
+    pub bytes: u64,
+    /// How it treats writes.
+    pub mode: WriteMode,
+    /// The way to its back end.
+    pub backend: PathModel,
+    /// The link that the way leads over, if it is shared: its place in [`Setup::links`], and how many flows the volume
+    /// is there.
+    pub link: Option<(usize, u32)>,
+    /// What its clients do from the start.
+    pub load: Load,
+}
+
+/// A world.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// The cache disk.
+    pub disk: PathModel,
+    /// What each shared link carries in a second.
+    pub links_bytes_per_second: Vec<u64>,
+    /// The volumes.
+    pub volumes: Vec<VolumeSetup>,
+    /// Pages that requests may have in flight at a time, at most.
+    pub pages_in_flight_max: u32,
+    /// All chance follows from it.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// One volume of 65,536 pages of 64 KiB, written through, with nobody else on the way to its back end.
+    #[must_use]
+    pub fn one_volume(disk: PathModel, backend: PathModel, load: Load) -> Self {
+        let volume = VolumeSetup { bytes: 4 << 30, mode: WriteMode::Through, backend, link: None, load };
+        Self {
+            page_bytes: 65536,
+            disk,
+            links_bytes_per_second: Vec::new(),
+            volumes: vec![volume],
+            pages_in_flight_max: 2048,
+            seed: 1,
+        }
+    }
+}
+
+/// A way to serve reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The cache disk.
+    Disk,
+    /// The back end of a volume.
+    Backend(usize),
+}
+
+/// Virtual time: waiting moves it, up to where the world stops.
+struct VirtualTime {
+    now_ns: Rc<Cell<u64>>,
+    stop_ns: Rc<Cell<u64>>,
+}
+
+impl Reactor for VirtualTime {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn wait(&mut self, until_ns: u64) {
+        self.now_ns.set(self.now_ns.get().max(until_ns.min(self.stop_ns.get())));
+    }
+}
+
+/// A machine on which nothing goes wrong.
+struct SoundHost;
+
+impl Host for SoundHost {
+    fn raise_generation(&mut self) {}
+
+    fn generation_raised(&mut self) -> Option<Result<(), IoError>> {
+        Some(Ok(()))
+    }
+
+    fn backend_mtime_ns(&mut self, _volume: VolumeId) -> i64 {
+        0
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        assert!(matches!(notice, Notice::Recovered { dropped: 0, .. }), "something is wrong: {notice:?}");
+    }
+}
+
+/// See the module.
+pub struct PacedWorld {
+    shard: Shard<VirtualTime, Clients>,
+    now_ns: Rc<Cell<u64>>,
+    stop_ns: Rc<Cell<u64>>,
+    pages_in_flight_max: u32,
+    page_bytes: u32,
+    disk: Handle,
+    backends: Vec<Handle>,
+    links: Vec<Rc<RefCell<Link>>>,
+    ticks: Ticks,
+}
+
+impl PacedWorld {
+    /// A world at time 0, everything cached, its clients about to begin. `configure` may change what the cache is told,
+    /// its policies above all; not its sizes.
+    ///
+    /// # Panics
+    /// When the setup makes no sense.
+    #[must_use]
+    pub fn new(setup: &Setup, configure: impl FnOnce(&mut CacheConfig)) -> Self {
+        let mut dice = Dice::new(setup.seed);
+        let volume_bytes: Vec<u64> = setup.volumes.iter().map(|volume| volume.bytes).collect();
+        let whole = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(u64::from(setup.page_bytes));
+        assert!(volume_bytes.iter().all(whole), "volumes are whole pages: {volume_bytes:?}");
+        let (warm, planned) = Warm::attach(setup.page_bytes, &volume_bytes);
+        let mut config = config(setup, &planned, dice.bits());
+        configure(&mut config);
+        let metadata = Shard::<VirtualTime, Clients>::metadata_frames(&config);
+        let arena = Rc::new(Arena::new(config.frames + metadata, setup.page_bytes).expect("memory for frames"));
+        let links = setup.links_bytes_per_second.iter().map(|rate| Rc::new(RefCell::new(Link::new(Some(*rate)))));
+        let links: Vec<_> = links.collect();
+        let alone = || Rc::new(RefCell::new(Link::new(None)));
+        let disk = Handle::new(alone(), 1, setup.disk);
+        let backend = |volume: &VolumeSetup| match volume.link {
+            Some((link, flows)) => Handle::new(Rc::clone(&links[link]), flows, volume.backend),
+            None => Handle::new(alone(), 1, volume.backend),
+        };
+        let backends: Vec<Handle> = setup.volumes.iter().map(backend).collect();
+        let disk_bytes = warm.device_bytes();
+        let device = Station::new(disk.clone(), disk_bytes, dice.fork(), Some((warm, Rc::clone(&arena))));
+        let stations = backends.iter().zip(&volume_bytes);
+        let stations = stations.map(|(handle, bytes)| Station::new(handle.clone(), *bytes, dice.fork(), None));
+        let stations = stations.map(|station| Box::new(station) as Box<dyn Device>).collect();
+        let (now_ns, stop_ns) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let parts = ShardParts {
+            cache: Cache::new(config.clone()).expect("a sound configuration"),
+            arena,
+            metadata_frame: FrameId(config.frames),
+            reactor: VirtualTime { now_ns: Rc::clone(&now_ns), stop_ns: Rc::clone(&stop_ns) },
+            front: Clients::new(&volume_bytes, &mut dice),
+            disk: Some(ShardDisk { device: Box::new(device), format: planned.disk }),
+            backends: stations,
+            host: Box::new(SoundHost),
+            commands: None,
+        };
+        let mut world = Self {
+            shard: Shard::new(parts, &config),
+            now_ns,
+            stop_ns,
+            pages_in_flight_max: setup.pages_in_flight_max,
+            page_bytes: setup.page_bytes,
+            disk,
+            ticks: Ticks::new(backends.len()),
+            backends,
+            links,
+        };
+        world.recover();
+        for (volume, setup) in setup.volumes.iter().enumerate() {
+            world.set_load(volume, setup.load);
+        }
+        world
+    }
+
+    /// Lets the cache read its table, which takes no time.
+    fn recover(&mut self) {
+        self.shard.turn();
+        while self.shard.cache().gauges().recovering {
+            self.shard.turn();
+        }
+        let gauges = self.shard.cache().gauges();
+        assert!(self.now_ns() == 0 && gauges.disk_pages > 0, "everything is cached from the start: {gauges:?}");
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    /// Lets time pass.
+    pub fn run_for(&mut self, elapsed_ns: u64) {
+        self.run_until(self.now_ns() + elapsed_ns);
+    }
+
+    /// Lets time pass until then.
+    pub fn run_until(&mut self, until_ns: u64) {
+        while self.now_ns() < until_ns {
+            let tick_ns = self.ticks.next_ns();
+            self.stop_ns.set(until_ns.min(tick_ns));
+            while self.now_ns() < self.stop_ns.get() {
+                self.shard.turn();
+            }
+            if self.now_ns() == tick_ns {
+                let backends: Vec<PathCounts> = self.backends.iter().map(Handle::counts).collect();
+                let front = self.shard.front();
+                let clients = (0..backends.len()).map(|volume| front.take_counts(volume)).collect();
+                self.ticks.end(self.disk.counts(), &backends, clients);
+            }
+        }
+    }
+
+    /// From now on the clients of a volume do this; what they have in flight is answered first.
+    ///
+    /// # Panics
+    /// When all clients together have more in flight than the setup says.
+    pub fn set_load(&mut self, volume: usize, load: Load) {
+        let now_ns = self.now_ns();
+        let (page_bytes, volumes) = (self.page_bytes, self.backends.len());
+        let front = self.shard.front();
+        front.set_load(now_ns, volume, load);
+        let pages = |load: Load| load.in_flight() * load.block_bytes.div_ceil(page_bytes);
+        let pages: u32 = (0..volumes).map(|volume| pages(front.load(volume))).sum();
+        assert!(pages <= self.pages_in_flight_max, "{pages} pages in flight");
+    }
+
+    fn path(&self, path: Path) -> &Handle {
+        match path {
+            Path::Disk => &self.disk,
+            Path::Backend(volume) => &self.backends[volume],
+        }
+    }
+
+    /// What a path can do now.
+    #[must_use]
+    pub fn path_model(&self, path: Path) -> PathModel {
+        self.path(path).model()
+    }
+
+    /// Changes what a path can do, from now on and for what is under way.
+    pub fn set_path(&mut self, path: Path, model: PathModel) {
+        self.path(path).set_model(self.now_ns(), model);
+    }
+
+    /// Changes a path's rate.
+    pub fn set_rate(&mut self, path: Path, bytes_per_second: u64) {
+        self.set_path(path, PathModel { bytes_per_second, ..self.path_model(path) });
+    }
+
+    /// Changes what a link carries.
+    pub fn set_link(&mut self, link: usize, bytes_per_second: u64) {
+        self.links[link].borrow_mut().set_rate(self.now_ns(), bytes_per_second);
+    }
+
+    /// Changes who else is on a link.
+    pub fn set_competitors(&mut self, link: usize, competitors: Competitors) {
+        self.links[link].borrow_mut().set_competitors(self.now_ns(), competitors);
+    }
+
+    /// What happened in each 100 ms so far.
+    #[must_use]
+    pub fn ticks(&self) -> &[Tick] {
+        self.ticks.all()
+    }
+
+    /// What happened in the ticks from one time to another.
+    #[must_use]
+    pub fn between(&self, from_ns: u64, to_ns: u64) -> Tick {
+        self.ticks.sum(from_ns, to_ns)
+    }
+
+    /// The cache: its counters, and what its policies believe.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        self.shard.cache()
+    }
+}
+
+fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {
+    let layout = planned.disk.layout();
+    let volume = |(at, volume): (usize, &VolumeSetup)| VolumeConfig {
+        space: planned.disk.space(VolumeId(at as u16)),
+        bytes: volume.bytes,
+        mode: volume.mode,
+        region_bytes: planned.disk.region_bytes(VolumeId(at as u16)),
+        in_flight_regions: planned.in_flight_regions[at].clone(),
+        range_bytes_max: 1 << 30,
+    };
+    // As many again for stores, and a quarter that only memory hits may use.
+    let frames = setup.pages_in_flight_max * 3 + 64;
+    CacheConfig {
+        page_bytes: setup.page_bytes,
+        slots: layout.slot_count() as u32,
+        table_records_per_sector: layout.records_per_sector() as u32,
+        recover: true,
+        scan_sectors_max: setup.page_bytes / 4096,
+        frames,
+        transit_frames: frames,
+        memory_policy: PolicyKind::Lru,
+        disk_policy: PolicyKind::Lru,
+        admission: AdmissionConfig { second_access: false, sequential_cutoff_bytes: 0 },
+        volumes: setup.volumes.iter().enumerate().map(volume).collect(),
+        limits: Limits { requests_max: setup.pages_in_flight_max, ..Limits::default() },
+        intent_map: true,
+        seed,
+    }
+}
