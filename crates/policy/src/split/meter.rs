@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(meter.started(Path::DISK, 4_096, true), 1);
         assert_eq!(meter.started(Path::DISK, 4_096, true), 2);
         assert_eq!(meter.started(Path::BACKEND, 8_192, false), 1);
-        meter.ended(&Done { path: Path::DISK, bytes: 4_096, latency_ns: 50, in_flight: 1 });
+        meter.ended(&Done { path: Path::DISK, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight: 1 });
         let tick = meter.tick(100);
         assert_eq!(tick.paths[0], PathTick { requests: 1, bytes: 4_096, latency_ns: 50, hits: 2, in_flight: 0.5 });
         assert_eq!((tick.paths[1].requests, tick.paths[1].hits), (0, 0));
@@ -163,6 +163,6 @@ mod tests {
     #[test]
     #[should_panic = "a read ended twice"]
     fn a_read_ends_once() {
-        Meter::new(0).ended(&Done { path: Path::DISK, bytes: 1, latency_ns: 1, in_flight: 1 });
+        Meter::new(0).ended(&Done { path: Path::DISK, bytes: 1, now_ns: 1, latency_ns: 1, in_flight: 1 });
     }
 }

@@ -12,6 +12,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`climb`] | a share found by trying |
+//! | [`expected_delay`] | each path filled to its bandwidth-delay product |
 //! | [`meter`] | what is in flight on each path, and what ended in a control period |
 //! | [`shared`] | a share, enforced request by request |
 //! | [`bwrr`] | enforces it evenly, exact over every window |
@@ -28,6 +29,9 @@
 pub mod bwrr;
 pub mod climb;
 pub mod detector;
+pub mod expected_delay;
+#[cfg(test)]
+mod expected_delay_tests;
 pub mod fixed;
 pub mod meter;
 pub mod mode;
@@ -36,9 +40,12 @@ pub mod profile;
 pub mod random;
 pub mod shared;
 #[cfg(test)]
+mod stations;
+#[cfg(test)]
 mod world;
 
 pub use climb::Climb;
+pub use expected_delay::ExpectedDelay;
 pub use meter::{Meter, PathTick, Tick};
 pub use shared::{Dispatch, SetShare, Shared};
 
@@ -125,6 +132,8 @@ pub struct Done {
     pub path: Path,
     /// Bytes read.
     pub bytes: u32,
+    /// When it ended.
+    pub now_ns: u64,
     /// From its order to its end.
     pub latency_ns: u64,
     /// Reads in flight on the path when it was ordered, itself included.

@@ -1,0 +1,108 @@
+//! For tests: a closed loop of clients over two stations, each with a latency and a rate.
+//!
+//! A station answers a request `latency_ns` after it came, and not more than one in `each_ns`.
+
+extern crate std;
+
+use super::{Done, Hit, Meter, Path, PathSet, Split};
+use crate::rng::Rng;
+use alloc::collections::BTreeSet;
+
+pub(crate) const BYTES: u32 = 65_536;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Station {
+    pub latency_ns: u64,
+    pub each_ns: u64,
+}
+
+pub(crate) struct Stations {
+    pub stations: [Station; 2],
+    /// Mean of an exponentially distributed part that is added to each latency, as a part of it.
+    pub jitter: f64,
+    rng: Rng,
+    free_ns: [u64; 2],
+    now_ns: u64,
+    tick_ns: u64,
+    meter: Meter,
+    /// (end, order, path, start, in flight at the start)
+    under_way: BTreeSet<(u64, u64, usize, u64, u32)>,
+    order: u64,
+}
+
+impl Stations {
+    pub(crate) fn new(stations: [Station; 2]) -> Self {
+        let (free_ns, under_way) = ([0; 2], BTreeSet::new());
+        let rng = Rng::new(1);
+        Self {
+            stations,
+            jitter: 0.0,
+            rng,
+            free_ns,
+            now_ns: 0,
+            tick_ns: 100_000_000,
+            meter: Meter::new(0),
+            under_way,
+            order: 0,
+        }
+    }
+
+    fn start(&mut self, split: &mut impl Split) {
+        let path = split.choose(&Hit { bytes: BYTES, paths: PathSet::DISK_AND_BACKEND }, &self.meter);
+        let at = path.index();
+        let station = self.stations[at];
+        self.free_ns[at] = self.free_ns[at].max(self.now_ns) + station.each_ns;
+        let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let latency_ns = station.latency_ns as f64 * (1.0 - self.jitter * (1.0 - uniform).ln());
+        let end_ns = self.free_ns[at].max(self.now_ns + latency_ns as u64);
+        let in_flight = self.meter.started(path, BYTES, true);
+        self.order += 1;
+        self.under_way.insert((end_ns, self.order, at, self.now_ns, in_flight));
+    }
+
+    /// Runs for so long with so many requests in flight; requests a second, and the share of the first station.
+    pub(crate) fn run(&mut self, split: &mut impl Split, in_flight: usize, for_ns: u64) -> (f64, f64) {
+        let until_ns = self.now_ns + for_ns;
+        let mut ended = [0u64; 2];
+        while self.under_way.len() < in_flight {
+            self.start(split);
+        }
+        while let Some((end_ns, _, at, start_ns, in_flight_then)) = self.under_way.pop_first() {
+            while self.tick_ns <= end_ns {
+                let tick = self.meter.tick(self.tick_ns);
+                split.tick(&tick);
+                self.tick_ns += 100_000_000;
+            }
+            self.now_ns = end_ns;
+            let done = Done {
+                path: Path::new(at),
+                bytes: BYTES,
+                now_ns: end_ns,
+                latency_ns: end_ns - start_ns,
+                in_flight: in_flight_then,
+            };
+            self.meter.ended(&done);
+            split.ended(&done);
+            ended[at] += 1;
+            if self.under_way.len() < in_flight && end_ns < until_ns {
+                self.start(split);
+            }
+            if end_ns >= until_ns {
+                break;
+            }
+        }
+        let total = ended[0] + ended[1];
+        (total as f64 * 1e9 / for_ns as f64, ended[0] as f64 / total.max(1) as f64)
+    }
+
+    /// Nothing happens for so long.
+    pub(crate) fn pause(&mut self, split: &mut impl Split, for_ns: u64) {
+        assert!(self.under_way.is_empty() || self.run(split, 0, 1_000_000_000).0 >= 0.0);
+        self.now_ns += for_ns;
+        while self.tick_ns <= self.now_ns {
+            let tick = self.meter.tick(self.tick_ns);
+            split.tick(&tick);
+            self.tick_ns += 100_000_000;
+        }
+    }
+}
