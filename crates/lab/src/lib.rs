@@ -1,0 +1,48 @@
+//! Does: experiments. Each puts policies into a world, and judges them beside what their papers report.
+//!
+//! A claim such as "the split is never slower than the cache alone" is worth what can be run again. An experiment runs
+//! in this process, on any machine, without root, and repeats from its seed. It says what it found as one JSON object,
+//! as tables and as plots, and it has bars: what the product promises there.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`experiment`] | what an experiment is, and the table of them |
+//! | [`findings`] | what one found: cells, bars, directions |
+//! | [`page`] | the same for people |
+//! | [`plot`] | lines over an axis, as SVG |
+//! | [`split_surface`] | policies that split hits, on the throughput that NetCAS' authors measured |
+//!
+//! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
+#![forbid(unsafe_code)]
+
+pub mod experiment;
+pub mod findings;
+pub mod page;
+pub mod plot;
+pub mod split_surface;
+
+pub use experiment::{EXPERIMENTS, Experiment, Run, find};
+pub use findings::Findings;
+
+use std::path::PathBuf;
+
+/// Why an experiment gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be written: choose another directory.
+    #[error("{path}: cannot be written: {cause}; name a directory that you may write to")]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// A plot could not be drawn: a bug.
+    #[error("the plot {name} cannot be drawn: {cause}; report this as a bug")]
+    Draw {
+        /// The plot.
+        name: String,
+        /// What the library says.
+        cause: String,
+    },
+}
