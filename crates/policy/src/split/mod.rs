@@ -22,6 +22,8 @@
 //! | [`detector`] | whether a path delivers less than it did, as the paper sees it |
 //! | [`mode`] | how a policy with a profile moves through its life |
 //! | [`netcas`] | a share from a profile and detectors |
+//! | [`orthus`] | a share climbed to, a percent at a time |
+//! | [`orthus_paper`] | the best fixed share of each load, as a table |
 //!
 //! # Invariants
 //! A choice takes constant time and allocates nothing. A path that may not serve the hit is never chosen.
@@ -36,6 +38,8 @@ pub mod fixed;
 pub mod meter;
 pub mod mode;
 pub mod netcas;
+pub mod orthus;
+pub mod orthus_paper;
 pub mod profile;
 pub mod random;
 pub mod shared;
@@ -51,6 +55,9 @@ pub use shared::{Dispatch, SetShare, Shared};
 
 /// Paths that a hit may have at most.
 pub const PATHS_MAX: usize = 4;
+
+/// A control period, where a policy asks for no other.
+pub const PERIOD_NS: u64 = 100_000_000;
 
 /// A way to serve a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,6 +189,11 @@ pub trait Split {
 
     /// What it believes now.
     fn report(&self) -> Report;
+
+    /// How long a control period should be.
+    fn period_ns(&self) -> u64 {
+        PERIOD_NS
+    }
 }
 
 #[cfg(test)]

@@ -88,8 +88,11 @@ impl Point {
         }
     }
 
-    fn axes(self) -> [f64; 3] {
-        [self.block_bytes, self.in_flight, self.submitters].map(|axis| log2::log2(f64::from(axis)))
+    /// Squared, in log space.
+    pub(super) fn distance(self, to: Self) -> f64 {
+        let axes =
+            [(self.block_bytes, to.block_bytes), (self.in_flight, to.in_flight), (self.submitters, to.submitters)];
+        axes.map(|(a, b)| log2::log2(f64::from(a) / f64::from(b))).map(|octaves| octaves * octaves).iter().sum()
     }
 
     fn is_valid(self) -> bool {
@@ -147,7 +150,6 @@ pub enum RowError {
 #[derive(Clone, Debug)]
 struct Entry {
     row: Row,
-    axes: [f64; 3],
     /// When it was last observed, counted in observations.
     seen: u64,
 }
@@ -202,9 +204,9 @@ impl Profile {
     /// What a path delivers alone at `point`, from the nearest point that knows it.
     #[must_use]
     pub fn rate(&self, path: super::Path, point: Point) -> Option<f64> {
-        let at = point.axes();
         let known = self.entries.iter().filter(|entry| entry.rate(path) > 0.0);
-        known.min_by(|a, b| a.distance(&at).total_cmp(&b.distance(&at))).map(|entry| entry.rate(path))
+        let by_distance = known.map(|entry| (entry.row.point.distance(point), entry.rate(path)));
+        by_distance.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, rate)| rate)
     }
 
     /// A path delivered `bytes_per_second` under the load of `point`.
@@ -269,7 +271,7 @@ impl Profile {
     }
 
     fn push(&mut self, row: Row) -> usize {
-        self.entries.push(Entry { row, axes: row.point.axes(), seen: self.observations });
+        self.entries.push(Entry { row, seen: self.observations });
         self.entries.len() - 1
     }
 
@@ -288,10 +290,5 @@ impl Profile {
 impl Entry {
     fn rate(&self, path: super::Path) -> f64 {
         self.row.bytes_per_second.get(path.index()).copied().unwrap_or(0.0)
-    }
-
-    /// Squared.
-    fn distance(&self, at: &[f64; 3]) -> f64 {
-        self.axes.iter().zip(at).map(|(a, b)| (a - b) * (a - b)).sum()
     }
 }

@@ -3,7 +3,7 @@
 //! NetCAS (Hwang et al., section III-F) tells the ratio from its enforcement: the first may cost what a control period
 //! allows, the second is on every hit's way. A hit that only one path can serve does not count against the share.
 
-use super::{Hit, Meter, Path, PathSet, Report, Split, Tick};
+use super::{Hit, Meter, PERIOD_NS, Path, PathSet, Report, Split, Tick};
 
 /// Decides the share.
 pub trait SetShare {
@@ -12,6 +12,11 @@ pub trait SetShare {
 
     /// What it believes now.
     fn report(&self) -> Report;
+
+    /// How long a control period should be.
+    fn period_ns(&self) -> u64 {
+        PERIOD_NS
+    }
 }
 
 /// Enforces the share.
@@ -54,5 +59,9 @@ impl<S: SetShare, D: Dispatch> Split for Shared<S, D> {
 
     fn report(&self) -> Report {
         self.share.report()
+    }
+
+    fn period_ns(&self) -> u64 {
+        self.share.period_ns()
     }
 }
