@@ -16,7 +16,7 @@ pub struct Load {
     pub jobs: u32,
     /// Requests that each has in flight.
     pub depth: u32,
-    /// Bytes of a request; also what offsets are a multiple of.
+    /// Bytes of a request, at most [`forebay_core::CacheConfig::request_bytes_max`]; offsets are multiples of it.
     pub block_bytes: u32,
     /// Of a thousand requests, how many are reads; the others are writes.
     pub read_permil: u32,
@@ -45,25 +45,12 @@ impl Load {
 
 /// What the clients of a volume got.
 #[derive(Clone, Debug, Default)]
-pub struct ClientCounts {
-    /// Reads answered.
-    pub reads: u64,
-    /// Their bytes.
-    pub read_bytes: u64,
-    /// Writes answered.
-    pub writes: u64,
-    /// Their bytes.
-    pub write_bytes: u64,
-    /// How long reads took.
-    pub read_latency: Histogram,
-}
-
-impl ClientCounts {
-    /// Bytes of both kinds.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.read_bytes + self.write_bytes
-    }
+pub(super) struct ClientCounts {
+    pub(super) reads: u64,
+    pub(super) read_bytes: u64,
+    pub(super) writes: u64,
+    pub(super) write_bytes: u64,
+    pub(super) read_latency: Histogram,
 }
 
 #[derive(Debug, Default)]

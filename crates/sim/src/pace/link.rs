@@ -29,6 +29,14 @@ pub struct Competitors {
     pub flow_bytes_per_second: u64,
 }
 
+impl Competitors {
+    /// Flows of 2.5 Gbit/s each on a link of 40, scaled to one of this rate (NetCAS, Hwang et al., section IV-A).
+    #[must_use]
+    pub fn of_netcas(flows: u32, link_bytes_per_second: u64) -> Self {
+        Self { flows, flow_bytes_per_second: link_bytes_per_second / 16 }
+    }
+}
+
 /// An operation on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parcel {
@@ -253,7 +261,7 @@ mod tests {
     #[test]
     fn competitors_who_ask_for_little_leave_the_rest_and_many_leave_a_fair_share() {
         let mut link = link_of_1000(&[1]);
-        let each = |flows| Competitors { flows, flow_bytes_per_second: 1000 * MB / 16 };
+        let each = |flows| Competitors::of_netcas(flows, 1000 * MB);
         link.set_competitors(0, each(10));
         assert_eq!(carried(&mut link, 0, &[0]), [375]);
         link.set_competitors(SECOND, each(40));

@@ -1,4 +1,7 @@
 use super::*;
+use forebay_engine::device::{DeviceDone, DeviceOp, OpKind};
+use forebay_engine::devices::memory::Memory;
+use forebay_engine::devices::paced::{Pace, Paced};
 
 const SECOND: u64 = 1_000_000_000;
 const MB: u64 = 1_000_000;
@@ -50,7 +53,7 @@ fn a_volume_that_is_not_cached_gets_what_its_back_end_delivers() {
     world.run_for(SECOND);
     let tick = world.between(SECOND / 5, SECOND);
     assert_near(tick.bytes_per_second(), BACKEND.delivers_bytes_per_second(16, PAGE), 0.02);
-    assert_eq!((tick.disk_share(), tick.disk), (0.0, PathCounts::default()));
+    assert_eq!((tick.volumes[0].disk_share(), tick.disk), (0.0, PathCounts::default()));
 }
 
 #[test]
@@ -164,4 +167,43 @@ fn writes_go_to_both_paths_and_reads_alone_write_nothing() {
     // Slots, and the table's sectors that changed.
     assert!(tick.disk.write_bytes as f64 > volume.writes as f64 * f64::from(PAGE) * 0.9, "{tick:?}");
     assert_eq!((volume.backend.reads, world.cache().stats().bad_blocks), (0, 0));
+}
+
+/// What ends when, if at each of these times a read of that length comes.
+fn ends(device: &mut dyn Device, arrivals: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let (mut ended, mut done, mut arrivals) = (Vec::new(), Vec::new(), (0..).zip(arrivals).peekable());
+    loop {
+        let next_ns = arrivals.peek().map(|(_, (at_ns, _))| *at_ns);
+        let Some(now_ns) = device.next_ns().into_iter().chain(next_ns).min() else { return ended };
+        let now_ns = now_ns.max(ended.last().map_or(0, |(at_ns, _)| *at_ns));
+        device.poll(now_ns, &mut done);
+        ended.extend(done.drain(..).map(|DeviceDone { token, .. }| (now_ns, token)));
+        while let Some((token, (_, length))) = arrivals.next_if(|(_, (at_ns, _))| *at_ns <= now_ns) {
+            let op = DeviceOp { token, kind: OpKind::Read, offset: 0, length: *length, frame: FrameId(0), at: 0 };
+            device.submit(now_ns, op);
+        }
+    }
+}
+
+#[test]
+fn a_station_keeps_the_times_of_the_engines_paced_device() {
+    let mut dice = Dice::new(5);
+    let mut now_ns = 0;
+    let arrivals: Vec<(u64, u64)> = (0..500)
+        .map(|_| {
+            now_ns += dice.duration_ns(400_000);
+            (now_ns, 512 * dice.between(1, 128))
+        })
+        .collect();
+    let arena = Rc::new(Arena::new(1, PAGE).unwrap());
+    let pace = Pace::new(200 * MB, 500_000);
+    let mut paced = Paced::new(Memory::new(arena, 1 << 20), pace);
+    let handle = Handle::new(Rc::new(RefCell::new(Link::new(None))), 1, DISK);
+    let mut station = Station::new(handle, 1 << 20, dice, None);
+    let (wanted, is) = (ends(&mut paced, &arrivals), ends(&mut station, &arrivals));
+    assert_eq!((is.len(), wanted.len()), (500, 500));
+    for (is, wanted) in is.iter().zip(&wanted) {
+        // Either rounds a nanosecond for an operation.
+        assert!(is.1 == wanted.1 && is.0.abs_diff(wanted.0) <= 500, "{is:?} for {wanted:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::clients::ClientCounts;
 use super::station::PathCounts;
+use forebay_core::Stats;
 
 /// A tick.
 pub const TICK_NS: u64 = 100_000_000;
@@ -12,16 +13,22 @@ const SECOND_NS: f64 = 1e9;
 pub struct VolumeTick {
     /// Reads answered.
     pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
     /// Writes answered.
     pub writes: u64,
-    /// Bytes of both.
-    pub bytes: u64,
+    /// Their bytes.
+    pub write_bytes: u64,
     /// Mean latency of reads; 0 without any.
     pub read_latency_ns: u64,
     /// What 99 of 100 reads did not exceed, within a fifth; over several ticks: the worst of them.
     pub read_latency_p99_ns: u64,
-    /// Its back end.
+    /// What its back end did.
     pub backend: PathCounts,
+    /// Bytes that the cache ordered from the cache disk: what was decided, where `backend` is what came of it.
+    pub disk_ordered_bytes: u64,
+    /// Bytes that it ordered from the back end.
+    pub backend_ordered_bytes: u64,
 }
 
 /// What happened from one time to another.
@@ -47,14 +54,40 @@ impl Tick {
     /// What all clients got.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
-        self.per_second(self.volumes.iter().map(|volume| volume.bytes).sum())
+        self.per_second(self.volumes.iter().map(VolumeTick::bytes).sum())
+    }
+}
+
+impl VolumeTick {
+    /// Bytes read and written by its clients.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.read_bytes + self.write_bytes
     }
 
-    /// Of the bytes read on both paths, the share of the cache disk; 1 if none were.
+    /// Of the bytes ordered, the share of the cache disk; 1 if none were.
     #[must_use]
     pub fn disk_share(&self) -> f64 {
-        let backend: u64 = self.volumes.iter().map(|volume| volume.backend.read_bytes).sum();
-        if backend == 0 { 1.0 } else { self.disk.read_bytes as f64 / (self.disk.read_bytes + backend) as f64 }
+        match self.disk_ordered_bytes + self.backend_ordered_bytes {
+            0 => 1.0,
+            bytes => self.disk_ordered_bytes as f64 / bytes as f64,
+        }
+    }
+
+    fn with(&self, other: &Self) -> Self {
+        let reads = self.reads + other.reads;
+        let latency_ns = self.reads * self.read_latency_ns + other.reads * other.read_latency_ns;
+        Self {
+            reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            write_bytes: self.write_bytes + other.write_bytes,
+            read_latency_ns: latency_ns.checked_div(reads).unwrap_or(0),
+            read_latency_p99_ns: self.read_latency_p99_ns.max(other.read_latency_p99_ns),
+            backend: self.backend.with(&other.backend),
+            disk_ordered_bytes: self.disk_ordered_bytes + other.disk_ordered_bytes,
+            backend_ordered_bytes: self.backend_ordered_bytes + other.backend_ordered_bytes,
+        }
     }
 }
 
@@ -62,14 +95,14 @@ impl Tick {
 #[derive(Debug)]
 pub(super) struct Ticks {
     all: Vec<Tick>,
-    /// The paths' counts when the last one ended.
+    /// Counts since the start, when the last tick ended: the disk's; by volume the back end's, and bytes ordered.
     disk: PathCounts,
-    backends: Vec<PathCounts>,
+    volumes: Vec<(PathCounts, [u64; 2])>,
 }
 
 impl Ticks {
     pub(super) fn new(volumes: usize) -> Self {
-        Self { all: Vec::new(), disk: PathCounts::default(), backends: vec![PathCounts::default(); volumes] }
+        Self { all: Vec::new(), disk: PathCounts::default(), volumes: vec![Default::default(); volumes] }
     }
 
     pub(super) fn all(&self) -> &[Tick] {
@@ -81,24 +114,35 @@ impl Ticks {
         (self.all.len() as u64 + 1) * TICK_NS
     }
 
-    /// Ends it, with the paths' counts since the start, and the clients' since the last.
-    pub(super) fn end(&mut self, disk: PathCounts, backends: &[PathCounts], clients: Vec<ClientCounts>) {
+    /// Ends it, with the counts of paths and cache since the start, and the clients' since the last.
+    pub(super) fn end(
+        &mut self,
+        disk: PathCounts,
+        backends: impl Iterator<Item = PathCounts>,
+        stats: &Stats,
+        clients: Vec<ClientCounts>,
+    ) {
         let to_ns = self.next_ns();
-        let volumes = clients.iter().zip(backends.iter().zip(&self.backends)).map(|(clients, (now, before))| {
+        let ordered = stats.volumes.iter().map(|volume| [volume.disk_read_bytes, volume.backend_read_bytes]);
+        let now = backends.zip(ordered);
+        let volumes = clients.iter().zip(now).zip(&mut self.volumes).map(|((clients, now), before)| {
+            let (backend, ordered) = std::mem::replace(before, now);
             let latency = &clients.read_latency;
             VolumeTick {
                 reads: clients.reads,
+                read_bytes: clients.read_bytes,
                 writes: clients.writes,
-                bytes: clients.bytes(),
+                write_bytes: clients.write_bytes,
                 read_latency_ns: latency.sum_ns().checked_div(latency.count()).unwrap_or(0),
                 read_latency_p99_ns: latency.quantile_ns(990),
-                backend: now.since(before),
+                backend: now.0.since(&backend),
+                disk_ordered_bytes: now.1[0] - ordered[0],
+                backend_ordered_bytes: now.1[1] - ordered[1],
             }
         });
         let volumes = volumes.collect();
         self.all.push(Tick { from_ns: to_ns - TICK_NS, to_ns, disk: disk.since(&self.disk), volumes });
         self.disk = disk;
-        self.backends.copy_from_slice(backends);
     }
 
     /// Sums up those that lie between two times.
@@ -112,21 +156,6 @@ impl Ticks {
             sum.volumes.iter_mut().zip(&tick.volumes).for_each(|(sum, volume)| *sum = sum.with(volume));
             sum
         })
-    }
-}
-
-impl VolumeTick {
-    fn with(&self, other: &Self) -> Self {
-        let reads = self.reads + other.reads;
-        let latency_ns = self.reads * self.read_latency_ns + other.reads * other.read_latency_ns;
-        Self {
-            reads,
-            writes: self.writes + other.writes,
-            bytes: self.bytes + other.bytes,
-            read_latency_ns: latency_ns.checked_div(reads).unwrap_or(0),
-            read_latency_p99_ns: self.read_latency_p99_ns.max(other.read_latency_p99_ns),
-            backend: self.backend.with(&other.backend),
-        }
     }
 }
 
