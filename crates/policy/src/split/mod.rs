@@ -14,12 +14,14 @@
 //! | [`climb`] | a share found by trying |
 //! | [`expected_delay`] | each path filled to its bandwidth-delay product |
 //! | [`meter`] | what is in flight on each path, and what ended in a control period |
+//! | [`splitter`] | a volume's meter, policy and budget |
 //! | [`shared`] | a share, enforced request by request |
 //! | [`bwrr`] | enforces it evenly, exact over every window |
 //! | [`random`] | enforces it by chance |
 //! | [`fixed`] | cache only, back end only, or a share that stays |
 //! | [`profile`] | what each path delivers alone, by load |
 //! | [`detector`] | whether a path delivers less than it did, as the paper sees it |
+//! | [`demand_detector`] | whether it delivers less than it did when asked for as much |
 //! | [`mode`] | how a policy with a profile moves through its life |
 //! | [`netcas`] | a share from a profile and detectors |
 //! | [`orthus`] | a share climbed to, a percent at a time |
@@ -30,6 +32,7 @@
 
 pub mod bwrr;
 pub mod climb;
+pub mod demand_detector;
 pub mod detector;
 pub mod expected_delay;
 #[cfg(test)]
@@ -43,6 +46,7 @@ pub mod orthus_paper;
 pub mod profile;
 pub mod random;
 pub mod shared;
+pub mod splitter;
 #[cfg(test)]
 mod stations;
 #[cfg(test)]
@@ -52,6 +56,7 @@ pub use climb::Climb;
 pub use expected_delay::ExpectedDelay;
 pub use meter::{Meter, PathTick, Tick};
 pub use shared::{Dispatch, SetShare, Shared};
+pub use splitter::{SplitConfig, SplitKind, Splitter};
 
 /// Paths that a hit may have at most.
 pub const PATHS_MAX: usize = 4;

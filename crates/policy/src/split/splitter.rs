@@ -1,0 +1,245 @@
+//! A volume's split: a meter, a policy, a budget, and the clock that drives them.
+//!
+//! The owner asks [`Splitter::choose`] for each hit, tells of every read that starts and ends, and ticks. A policy whose
+//! control period is shorter than the owner's tick gets it from the reads that end.
+//!
+//! Beside the policy, two things keep a hit on the cache disk: a back end in trouble, for [`SUSPEND_NS`] after a read of
+//! it failed or was given up; and the budget of a back end that bills what it sends.
+
+use super::bwrr::Bwrr;
+use super::fixed::Fixed;
+use super::orthus::Orthus;
+use super::{Climb, Done, ExpectedDelay, Hit, Meter, Path, PathSet, Report, Shared, Split};
+use alloc::boxed::Box;
+
+/// How long a back end that failed is left alone.
+pub const SUSPEND_NS: u64 = 1_000_000_000;
+/// How much of the budget may be saved up, in seconds.
+const SAVED_S: f64 = 0.1;
+
+/// Which policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitKind {
+    /// Every hit from the cache disk; nothing is measured.
+    #[default]
+    Off,
+    /// [`Fixed::CACHE_ONLY`], measured.
+    CacheOnly,
+    /// [`Fixed::BACKEND_ONLY`].
+    BackendOnly,
+    /// A share that stays, in thousandths for the cache disk.
+    Static {
+        /// 0 to 1000.
+        disk_permil: u16,
+    },
+    /// [`Climb`].
+    Climb,
+    /// [`Orthus`].
+    Orthus,
+    /// [`ExpectedDelay`].
+    ExpectedDelay,
+}
+
+impl SplitKind {
+    /// The policy; `None` for [`Self::Off`].
+    #[must_use]
+    pub fn build(self) -> Option<Box<dyn Split + Send>> {
+        Some(match self {
+            Self::Off => return None,
+            Self::CacheOnly => Box::new(Shared::new(Fixed::CACHE_ONLY, Bwrr::new())),
+            Self::BackendOnly => Box::new(Shared::new(Fixed::BACKEND_ONLY, Bwrr::new())),
+            Self::Static { disk_permil } => {
+                Box::new(Shared::new(Fixed::new(f64::from(disk_permil) / 1e3), Bwrr::new()))
+            }
+            Self::Climb => Box::new(Shared::new(Climb::default(), Bwrr::new())),
+            Self::Orthus => Box::new(Shared::new(Orthus::new(), Bwrr::new())),
+            Self::ExpectedDelay => Box::<ExpectedDelay>::default(),
+        })
+    }
+}
+
+/// What a volume is configured to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitConfig {
+    /// The policy.
+    pub kind: SplitKind,
+    /// Hits may take so much from the back end; 0: any amount.
+    pub backend_bytes_per_second_max: u64,
+}
+
+/// Bytes that may be taken, renewed at a rate.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    bytes_per_second: f64,
+    bytes: f64,
+    at_ns: u64,
+}
+
+impl Budget {
+    /// Takes them, or says that they are not there.
+    fn take(&mut self, now_ns: u64, bytes: u32) -> bool {
+        let most = (self.bytes_per_second * SAVED_S).max(f64::from(bytes));
+        let passed_s = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
+        self.at_ns = now_ns;
+        self.bytes = (self.bytes + passed_s * self.bytes_per_second).min(most);
+        let enough = self.bytes >= f64::from(bytes);
+        if enough {
+            self.bytes -= f64::from(bytes);
+        }
+        enough
+    }
+}
+
+/// See the module.
+pub struct Splitter {
+    config: SplitConfig,
+    policy: Box<dyn Split + Send>,
+    meter: Meter,
+    budget: Option<Budget>,
+    period_ns: u64,
+    next_ns: u64,
+    suspended_until_ns: u64,
+    submitters: u32,
+    misses: u64,
+    reads: u64,
+}
+
+impl core::fmt::Debug for Splitter {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Splitter").field("config", &self.config).field("report", &self.report()).finish_non_exhaustive()
+    }
+}
+
+impl Splitter {
+    /// `None` if nothing is split.
+    #[must_use]
+    pub fn new(config: SplitConfig, now_ns: u64) -> Option<Self> {
+        let policy = config.kind.build()?;
+        let rate = config.backend_bytes_per_second_max as f64;
+        let budget = (rate > 0.0).then_some(Budget { bytes_per_second: rate, bytes: 0.0, at_ns: now_ns });
+        let period_ns = policy.period_ns();
+        Some(Self {
+            config,
+            policy,
+            meter: Meter::new(now_ns),
+            budget,
+            period_ns,
+            next_ns: now_ns + period_ns,
+            suspended_until_ns: 0,
+            submitters: 1,
+            misses: 0,
+            reads: 0,
+        })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn config(&self) -> SplitConfig {
+        self.config
+    }
+
+    /// The path of a hit of `bytes`.
+    pub fn choose(&mut self, now_ns: u64, bytes: u32) -> Path {
+        if now_ns < self.suspended_until_ns {
+            return Path::DISK;
+        }
+        let path = self.policy.choose(&Hit { bytes, paths: PathSet::DISK_AND_BACKEND }, &self.meter);
+        let mut affordable = || self.budget.as_mut().is_none_or(|budget| budget.take(now_ns, bytes));
+        if path == Path::DISK || affordable() { path } else { Path::DISK }
+    }
+
+    /// A read of a path was ordered; `is_hit` if it was chosen. What [`Done::in_flight`] will be.
+    pub fn started(&mut self, path: Path, bytes: u32, is_hit: bool) -> u32 {
+        self.reads += 1;
+        self.misses += u64::from(!is_hit);
+        self.meter.started(path, bytes, is_hit)
+    }
+
+    /// A read of a path ended.
+    pub fn ended(&mut self, done: &Done) {
+        self.meter.ended(done);
+        self.policy.ended(done);
+        if done.now_ns >= self.next_ns {
+            self.tick(done.now_ns);
+        }
+    }
+
+    /// A read of the back end failed, or was given up.
+    pub fn suspend(&mut self, now_ns: u64) {
+        self.suspended_until_ns = now_ns + SUSPEND_NS;
+    }
+
+    /// So many clients have requests in flight.
+    pub fn set_submitters(&mut self, submitters: u32) {
+        self.submitters = submitters.max(1);
+    }
+
+    /// Time passed. A control period ends if its time has come.
+    pub fn tick(&mut self, now_ns: u64) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        self.next_ns = now_ns + self.period_ns;
+        let mut tick = self.meter.tick(now_ns);
+        tick.submitters = self.submitters;
+        tick.miss_permil = (self.misses * 1000).checked_div(self.reads).unwrap_or(0) as u32;
+        (self.misses, self.reads) = (0, 0);
+        self.policy.tick(&tick);
+    }
+
+    /// What the policy believes.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.policy.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u32 = 65_536;
+
+    fn backend_only(bytes_per_second_max: u64) -> Splitter {
+        let config = SplitConfig { kind: SplitKind::BackendOnly, backend_bytes_per_second_max: bytes_per_second_max };
+        Splitter::new(config, 0).unwrap()
+    }
+
+    #[test]
+    fn a_budget_is_kept_over_any_second() {
+        let mut splitter = backend_only(100 * u64::from(BYTES));
+        let taken = |splitter: &mut Splitter, from_ms: u64| {
+            let at = |ms: u64| (from_ms + ms) * 1_000_000;
+            (0..1000).filter(|ms| splitter.choose(at(*ms), BYTES) == Path::BACKEND).count()
+        };
+        assert!((99..=101).contains(&taken(&mut splitter, 0)));
+        // An idle minute is not saved up.
+        assert!((99..=110).contains(&taken(&mut splitter, 60_000)));
+    }
+
+    #[test]
+    fn a_back_end_in_trouble_is_left_alone_for_a_while() {
+        let mut splitter = backend_only(0);
+        assert_eq!(splitter.choose(0, BYTES), Path::BACKEND);
+        splitter.suspend(5);
+        assert_eq!(splitter.choose(5 + SUSPEND_NS - 1, BYTES), Path::DISK);
+        assert_eq!(splitter.choose(5 + SUSPEND_NS, BYTES), Path::BACKEND);
+    }
+
+    #[test]
+    fn off_is_no_policy() {
+        assert!(Splitter::new(SplitConfig::default(), 0).is_none());
+    }
+
+    #[test]
+    fn a_short_control_period_is_kept_by_the_reads_that_end() {
+        let config = SplitConfig { kind: SplitKind::Orthus, backend_bytes_per_second_max: 0 };
+        let mut splitter = Splitter::new(config, 0).unwrap();
+        for at in 1..=20u64 {
+            let now_ns = at * 1_000_000;
+            let in_flight = splitter.started(Path::DISK, BYTES, true);
+            splitter.ended(&Done { path: Path::DISK, bytes: BYTES, now_ns, latency_ns: 1_000, in_flight });
+        }
+        assert_eq!(splitter.next_ns, 25_000_000);
+    }
+}
