@@ -45,6 +45,8 @@ pub enum Verb {
     Evict(Evict),
     /// Show the gain: a slow back end, a cached volume, reads and writes through NBD; cleans up after itself.
     Demo(Demo),
+    /// Run an experiment: policies in a world, judged beside what their papers report.
+    Experiment(Experiment),
     /// Write the generated reference pages.
     #[command(hide = true)]
     Docs(Docs),
@@ -137,6 +139,26 @@ pub struct Demo {
     /// Stay until Enter is pressed or SIGINT comes, so that metrics can be looked at.
     #[arg(long)]
     pub hold: bool,
+}
+
+/// `forebay experiment`.
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// Which one.
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub name: Option<String>,
+    /// List the experiments.
+    #[arg(long, conflicts_with_all = ["name", "quick", "out", "seed"])]
+    pub list: bool,
+    /// Take a short look: fewer and shorter runs, judged by who wins. A bar that is missed is no failure then.
+    #[arg(long)]
+    pub quick: bool,
+    /// Also write NAME.json, NAME.md and NAME-*.svg into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What is drawn by lot follows from this number: the same number, the same findings.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// `forebay docs`.

@@ -15,7 +15,7 @@ pub enum Exit {
     Usage,
     /// Something named does not exist.
     NotFound,
-    /// Some of what was asked for was done.
+    /// Some of what was asked for was done, or an experiment missed a bar.
     Partial,
     /// It could not be done now; trying again may help.
     Temporary,
@@ -27,7 +27,12 @@ const TABLE: [(Exit, u8, &str, &str); 6] = [
     (Exit::Failure, 1, "failure", "Something failed; trying again will not help before its cause is gone."),
     (Exit::Usage, 2, "usage", "Arguments or configuration are wrong; nothing was done."),
     (Exit::NotFound, 3, "not found", "A volume that was named does not exist."),
-    (Exit::Partial, 4, "partial", "Some of what was asked for was done; the messages say what was not."),
+    (
+        Exit::Partial,
+        4,
+        "partial",
+        "Some of what was asked for was done; the messages say what was not. Or an experiment missed a bar.",
+    ),
     (Exit::Temporary, 5, "temporary", "It could not be done now (no server answers, or it is busy); try again later."),
 ];
 

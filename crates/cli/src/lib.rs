@@ -45,6 +45,7 @@ pub fn run() -> Exit {
         Verb::Flush(flush) => verb::flush(flush, output),
         Verb::Evict(evict) => verb::evict(evict, output),
         Verb::Demo(demo) => demo::demo(demo, output),
+        Verb::Experiment(experiment) => verb::experiment(experiment, output),
         Verb::Docs(docs) => verb::docs(docs),
     }
 }

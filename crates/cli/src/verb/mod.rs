@@ -2,6 +2,7 @@
 
 mod check;
 mod docs;
+mod experiment;
 mod orders;
 mod stats;
 mod status;
@@ -9,6 +10,7 @@ mod status;
 pub(crate) use check::check;
 pub(crate) use docs::docs;
 pub use docs::pages;
+pub(crate) use experiment::experiment;
 pub(crate) use orders::{evict, flush};
 pub(crate) use stats::stats;
 pub(crate) use status::status;

@@ -1,0 +1,67 @@
+//! `forebay experiment`: runs one of the lab's experiments and says what it found.
+
+use super::{complain, print, print_json};
+use crate::arguments::{Experiment, Output};
+use crate::exit::Exit;
+use crate::table;
+use forebay_lab::{EXPERIMENTS, Findings, Run, find, page};
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+
+pub(crate) fn experiment(arguments: &Experiment, output: Output) -> Exit {
+    let Some(name) = &arguments.name else {
+        list(output);
+        return Exit::Ok;
+    };
+    let Some(experiment) = find(name) else {
+        let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        complain(&format!("there is no experiment {name:?}; there are {}", names.join(", ")));
+        return Exit::Usage;
+    };
+    let is_shown = std::io::stderr().is_terminal();
+    let mut progress = |done: usize, of: usize| {
+        if is_shown {
+            let end = if done == of { "\r\x1b[K" } else { "" };
+            let _ = write!(std::io::stderr().lock(), "\r{name}: {:3} %{end}", done * 100 / of.max(1));
+        }
+    };
+    let mut run = Run { is_quick: arguments.quick, seed: arguments.seed, progress: &mut progress };
+    let findings = match experiment.run(&mut run) {
+        Ok(findings) => findings,
+        Err(error) => return failed(name, &error),
+    };
+    match output {
+        Output::Json => print_json(&findings.to_json()),
+        Output::Table => print(&page::of_findings(&findings)),
+    }
+    if let Some(directory) = &arguments.out
+        && let Err(error) = findings.write(directory)
+    {
+        return failed(name, &error);
+    }
+    exit_of(&findings, arguments.quick)
+}
+
+fn failed(name: &str, error: &forebay_lab::Error) -> Exit {
+    complain(&format!("{name}: {error}"));
+    Exit::Failure
+}
+
+/// Quick runs are short and so noisy: they are judged by their directions, which a caller reads.
+fn exit_of(findings: &Findings, is_quick: bool) -> Exit {
+    if is_quick || findings.is_reached() { Exit::Ok } else { Exit::Partial }
+}
+
+fn list(output: Output) {
+    let named = EXPERIMENTS.iter();
+    match output {
+        Output::Json => {
+            let named = named.map(|experiment| json!({ "name": experiment.name, "question": experiment.question }));
+            print_json(&named.collect::<Vec<_>>());
+        }
+        Output::Table => {
+            let rows: Vec<_> = named.map(|one| vec![one.name.to_owned(), one.question.to_owned()]).collect();
+            print(&table::render(&["EXPERIMENT", "ASKS"], &rows));
+        }
+    }
+}
