@@ -34,8 +34,9 @@ pub enum Action {
     ReadSlot { op: OpId, slot: SlotId, key: PageKey, frame: FrameId, first_block: u32, blocks: u32 },
     /// Write blocks of a slot from the frame at the same place; `Done` carries their checksums.
     WriteSlot { op: OpId, slot: SlotId, key: PageKey, frame: FrameId, first_block: u32, blocks: u32 },
-    /// Read `piece.length` bytes at `offset` of the back end.
-    ReadBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece },
+    /// Read `piece.length` bytes at `offset` of the back end. With a page to check, `Done` brings the checksums of the
+    /// blocks read, as of that page.
+    ReadBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece, check: Option<PageKey> },
     /// Write `piece.length` bytes at `offset` of the back end. `fua`: durable before `Done`.
     WriteBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece, fua: bool },
     /// Make everything the back end has answered durable.

@@ -31,6 +31,7 @@ use crate::sweep::{Drain, Sweep};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use forebay_policy::prefetch::StreamTable;
+use forebay_policy::split::{SplitConfig, Splitter};
 
 /// Whether the cache disk is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,10 @@ pub(crate) struct Volume {
     /// Writes that the back end answered so far, and how many of these are known to be durable there.
     pub(crate) write_seq: u64,
     pub(crate) flushed_seq: u64,
+    /// Splits its hits, if anybody does.
+    pub(crate) splitter: Option<Splitter>,
+    /// Once so many writes are flushed: what was stored before it split has no stamp of its own.
+    pub(crate) split_from_seq: u64,
 }
 
 /// The cache. See the module.
@@ -129,13 +134,16 @@ impl Cache {
                 // Regions in flight at the last stop: what was written there may still be in the back end's cache.
                 write_seq: u64::from(volume.in_flight_regions.iter().any(|word| *word != 0)),
                 flushed_seq: 0,
+                splitter: None,
+                split_from_seq: 0,
             })
             .collect();
         let recover = config.recover && config.slots > 0;
         let disk_policy = config.disk_policy;
         let disk =
             DiskTier::new(config.slots, blocks, config.table_records_per_sector, disk_policy, config.seed, recover);
-        Ok(Self {
+        let splits: Vec<SplitConfig> = config.volumes.iter().map(|volume| volume.split).collect();
+        let mut cache = Self {
             memory: MemoryTier::new(config.frames, config.transit_frames, config.memory_policy, config.seed),
             recovery: Recovery::new(recover, disk.sectors(), config.scan_sectors_max),
             disk,
@@ -159,7 +167,11 @@ impl Cache {
             stats: Stats { volumes: alloc::vec![VolumeStats::default(); volumes.len()], ..Stats::default() },
             volumes,
             config,
-        })
+        };
+        for (volume, split) in splits.into_iter().enumerate() {
+            cache.set_split(0, VolumeId(volume as u16), split);
+        }
+        Ok(cache)
     }
 
     /// Takes what happened at `now_ns` and appends orders to `actions`, which is to be empty.
@@ -181,6 +193,10 @@ impl Cache {
             }
             Event::Done { op, result, crcs } => self.done(now_ns, op, result, crcs, actions),
             Event::TableScanned { op, first_slot, records, crcs } => self.scanned(op, first_slot, records, crcs),
+            Event::SetSplit { volume, tag, split } => {
+                self.set_split(now_ns, volume, split);
+                actions.push(Action::Reply { tag, result: Ok(()) });
+            }
             Event::Drain { tag } if self.drain.asked.is_some() => {
                 actions.push(Action::Reply { tag, result: Err(ReplyError::ShuttingDown) });
             }
@@ -266,6 +282,7 @@ impl Cache {
         request.start_ns = now_ns;
         request.error = None;
         request.answered = false;
+        request.split = None;
         let run = self.volumes[volume.index()].streams.observe(offset, length).run_bytes;
         let v = &self.volumes[volume.index()];
         self.requests.cut(id, v.space, v.bytes, self.config.page_bytes, run);
@@ -391,6 +408,7 @@ impl Cache {
     /// An order ended.
     fn done(&mut self, now_ns: u64, id: OpId, result: Result<(), IoError>, crcs: &[u32], actions: &mut Actions) {
         let op = self.ops.end(id);
+        self.measured(now_ns, &op);
         if op.role.on_disk() {
             self.disk_answered(&op, result, now_ns, actions);
         }
@@ -401,6 +419,12 @@ impl Cache {
                 self.fetched_slot(now_ns, part, frame, (slot, first, blocks), result.map(|()| crcs), actions);
             }
             Role::FetchBackend { part, blocks } => self.fetched_backend(now_ns, part, blocks, result, actions),
+            Role::FetchSplit { part, slot, first, blocks } => {
+                self.fetched_split(now_ns, part, (slot, first, blocks), result.map(|()| crcs), actions);
+            }
+            Role::HedgeSlot { part, slot, first, .. } => {
+                self.hedged_slot(now_ns, part, (slot, first), result.map(|()| crcs), actions);
+            }
             Role::Hedge { part } => self.hedge_answered(now_ns, part, result.is_ok(), actions),
             Role::Orphan { .. } => {
                 self.memory.unpin(op.frame.expect("an orphan has its frame"));
@@ -430,6 +454,9 @@ impl Cache {
         self.fail_late_ranges(now_ns, actions);
         self.begin_sweep(now_ns, actions);
         self.retry_generation(now_ns, actions);
+        for splitter in self.volumes.iter_mut().filter_map(|volume| volume.splitter.as_mut()) {
+            splitter.tick(now_ns);
+        }
     }
 
     pub(crate) fn volume(&self, volume: VolumeId) -> &Volume {

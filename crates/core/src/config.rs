@@ -6,6 +6,7 @@ use crate::page::{BLOCK_BYTES, REQUEST_PAGES_MAX};
 use crate::recovery::SCANS_MAX;
 use alloc::vec::Vec;
 use forebay_policy::evict::PolicyKind;
+use forebay_policy::split::SplitConfig;
 
 /// What a cache is built from.
 #[derive(Clone, Debug)]
@@ -66,6 +67,8 @@ pub struct VolumeConfig {
     pub in_flight_regions: Vec<u64>,
     /// The largest trim or zeroing that the back end takes at once.
     pub range_bytes_max: u64,
+    /// How its hits on the cache disk are split.
+    pub split: SplitConfig,
 }
 
 /// Hard limits; what goes beyond waits, or is refused with [`crate::ReplyError::Busy`].

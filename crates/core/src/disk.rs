@@ -31,6 +31,8 @@ pub(crate) struct DiskTier {
     scanned: u32,
     dirty: Vec<u64>,
     dirty_count: u32,
+    /// By slot: how many writes of its volume the back end had answered when it was stored. Empty where nothing is split.
+    stamps: Vec<u32>,
 }
 
 impl DiskTier {
@@ -56,7 +58,27 @@ impl DiskTier {
             scanned: if recover { 0 } else { slots },
             dirty: vec![0; (sectors as usize).div_ceil(64)],
             dirty_count: 0,
+            stamps: Vec::new(),
         }
+    }
+
+    /// Slots have stamps from now on.
+    pub(crate) fn keep_stamps(&mut self) {
+        if self.stamps.is_empty() {
+            self.stamps = vec![0; self.slots() as usize];
+        }
+    }
+
+    pub(crate) fn stamp(&mut self, slot: SlotId, write_seq: u64) {
+        if let Some(stamp) = self.stamps.get_mut(slot.index()) {
+            *stamp = write_seq as u32;
+        }
+    }
+
+    /// Whether what the slot holds is covered by `flushed_seq` writes.
+    pub(crate) fn is_flushed(&self, slot: SlotId, flushed_seq: u64) -> bool {
+        let stamp = self.stamps[slot.index()];
+        (flushed_seq as u32).wrapping_sub(stamp) as i32 >= 0
     }
 
     /// Slots in all.

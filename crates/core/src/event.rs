@@ -1,6 +1,7 @@
 //! What happened: the input of [`crate::Cache::step`].
 
 use crate::page::{OpId, RequestId, VolumeId};
+use forebay_policy::split::SplitConfig;
 
 /// What happened. Lengths are in bytes; `tag` is the front end's own name for a request and comes back in the reply.
 #[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
@@ -37,6 +38,8 @@ pub enum Event<'a> {
     /// [`crate::Action::Reply`] when everything is durable; with an error if a back end does not flush, and then without
     /// the clean mark.
     Drain { tag: u64 },
+    /// Somebody decided that the volume's hits are split so from now on.
+    SetSplit { volume: VolumeId, tag: u64, split: SplitConfig },
     /// The control period (100 ms) went by.
     Tick,
     /// Work was left over for want of room in the action list ([`crate::Cache::has_more`]).

@@ -46,14 +46,33 @@ impl Cache {
         true
     }
 
+    /// Asks the slot for what the back end is late with. False, and nothing done, as above.
+    pub(crate) fn help_late_split(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
+        let part = *self.requests.part(id);
+        if !self.memory.set_aside(u32::from(part.ops_left)) {
+            return false;
+        }
+        self.suspend_split(now_ns, id);
+        let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
+        let blocks = fetches.fold(0, |all, (blocks, _)| all | blocks);
+        let frame = self.memory.allocate();
+        let orders_left = self.order_slot_hedge(now_ns, id, frame, blocks, actions);
+        self.hedge_begun(id, Hedge { frame, blocks, orders_left, reserved: part.ops_left });
+        true
+    }
+
     /// Asks the back end for what the part still waits for, into a second frame.
     fn hedge(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, reserved: u16, actions: &mut Actions) {
         let frame = self.memory.allocate();
         let orders_left = self.order_backend_reads(now_ns, id, frame, blocks, |_| Role::Hedge { part: id }, actions);
-        assert!(0 < orders_left && orders_left <= reserved, "a hedge has as many runs as its part at most");
+        self.hedge_begun(id, Hedge { frame, blocks, orders_left, reserved });
+    }
+
+    fn hedge_begun(&mut self, id: PartId, hedge: Hedge) {
+        assert!(0 < hedge.orders_left && hedge.orders_left <= hedge.reserved, "a hedge has its part's runs at most");
         let part = self.requests.part_mut(id);
         part.hedged = true;
-        part.hedge = Some(Hedge { frame, blocks, orders_left, reserved });
+        part.hedge = Some(hedge);
         let volume = self.requests.get(id.request()).volume;
         self.stats.volumes[volume.index()].hedged += 1;
     }
@@ -77,7 +96,11 @@ impl Cache {
     /// The hedge, if there is one, lost.
     pub(crate) fn drop_hedge(&mut self, id: PartId) {
         let Some(hedge) = self.requests.part_mut(id).hedge.take() else { return };
-        let orphans = self.orphan(hedge.frame, |role| (role == Role::Hedge { part: id }).then_some(false));
+        let orphans = self.orphan(hedge.frame, |role| match role {
+            Role::Hedge { part } if part == id => Some(false),
+            Role::HedgeSlot { part, .. } if part == id => Some(true),
+            _ => None,
+        });
         assert_eq!(orphans, hedge.orders_left, "a hedge's orders have their records");
         self.release_orphans(hedge.reserved - orphans);
         self.memory.unpin(hedge.frame);
@@ -157,7 +180,9 @@ impl Cache {
 fn fetch_of(role: Role, id: PartId) -> Option<(BlockMask, bool)> {
     match role {
         Role::FetchSlot { part, blocks, .. } if part == id => Some((blocks, true)),
-        Role::FetchBackend { part, blocks } if part == id => Some((blocks, false)),
+        Role::FetchBackend { part, blocks } | Role::FetchSplit { part, blocks, .. } if part == id => {
+            Some((blocks, false))
+        }
         _ => None,
     }
 }

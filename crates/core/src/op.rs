@@ -7,6 +7,7 @@ use crate::activity::ActivityId;
 use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
 use crate::request::PartId;
 use alloc::vec::Vec;
+use forebay_policy::split::Path;
 
 /// What an order was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +25,23 @@ pub(crate) enum Role {
         part: PartId,
         blocks: BlockMask,
     },
+    /// Blocks that the slot has too, on their way from the back end into the part's frame.
+    FetchSplit {
+        part: PartId,
+        slot: SlotId,
+        first: u32,
+        blocks: BlockMask,
+    },
     /// Blocks of the back end on their way into the frame of the part's hedge.
     Hedge {
         part: PartId,
+    },
+    /// Blocks of the slot on their way into the frame of the part's hedge.
+    HedgeSlot {
+        part: PartId,
+        slot: SlotId,
+        first: u32,
+        blocks: BlockMask,
     },
     /// A fetch that nobody waits for any more.
     Orphan {
@@ -76,6 +91,7 @@ impl Role {
         matches!(
             self,
             Self::FetchSlot { .. }
+                | Self::HedgeSlot { .. }
                 | Self::Orphan { slot: true }
                 | Self::Store { .. }
                 | Self::SweepTable
@@ -87,6 +103,16 @@ impl Role {
     }
 }
 
+/// What a read means for the path that serves it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) volume: VolumeId,
+    pub(crate) path: Path,
+    pub(crate) bytes: u32,
+    /// Reads in flight on the path when it was ordered, itself included.
+    pub(crate) in_flight: u32,
+}
+
 /// An unanswered order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
@@ -94,6 +120,8 @@ pub(crate) struct Op {
     /// The frame it moves bytes of, pinned by it.
     pub(crate) frame: Option<FrameId>,
     pub(crate) start_ns: u64,
+    /// A read of a path of a volume whose hits are split.
+    pub(crate) load: Option<Load>,
 }
 
 /// The table of unanswered orders.
@@ -105,7 +133,7 @@ pub(crate) struct Ops {
 
 impl Ops {
     pub(crate) fn start(&mut self, now_ns: u64, role: Role, frame: Option<FrameId>) -> OpId {
-        let op = Op { role, frame, start_ns: now_ns };
+        let op = Op { role, frame, start_ns: now_ns, load: None };
         if let Some(id) = self.free.pop() {
             self.table[id.index()] = op;
             return id;
@@ -120,6 +148,17 @@ impl Ops {
 
     pub(crate) fn set_role(&mut self, id: OpId, role: Role) {
         self.table[id.index()].role = role;
+    }
+
+    pub(crate) fn set_load(&mut self, id: OpId, load: Load) {
+        self.table[id.index()].load = Some(load);
+    }
+
+    /// The volume's reads under way count for nobody any more.
+    pub(crate) fn forget_loads(&mut self, volume: VolumeId) {
+        for op in self.table.iter_mut().filter(|op| op.load.is_some_and(|load| load.volume == volume)) {
+            op.load = None;
+        }
     }
 
     /// The record of an order that ended.

@@ -19,6 +19,7 @@ use crate::event::IoError;
 use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, SlotId, blocks_between, runs};
 use crate::request::{Part, PartId, Path};
+use forebay_policy::split;
 
 /// Late orders that are looked after in one control period.
 const LATE_MAX: usize = 256;
@@ -74,17 +75,27 @@ impl Cache {
         let part = self.requests.part_mut(id);
         part.activity = Some(activity);
         part.fetch = missing;
+        let mut split = 0;
         if let Some(slot) = slot {
             self.disk.touch(slot);
-            for (first, count) in runs(in_slot) {
+            split = self.split(now_ns, id, slot, in_slot);
+            self.order_split_reads(now_ns, id, slot, split, actions);
+            for (first, count) in runs(in_slot & !split) {
                 self.order_slot_read(now_ns, id, slot, first, count, actions);
             }
         }
         self.fetch_from_backend(now_ns, id, missing & !in_slot, actions);
-        self.count_path(id, if missing == in_slot { Path::Disk } else { Path::Backend });
+        let path = if missing != in_slot {
+            Path::Backend
+        } else if split != 0 {
+            Path::Split
+        } else {
+            Path::Disk
+        };
+        self.count_path(id, path);
     }
 
-    fn order_slot_read(
+    pub(crate) fn order_slot_read(
         &mut self,
         now_ns: u64,
         id: PartId,
@@ -99,6 +110,7 @@ impl Cache {
         self.requests.part_mut(id).ops_left += 1;
         let volume = self.requests.get(id.request()).volume;
         self.stats.volumes[volume.index()].disk_read_bytes += u64::from(count * BLOCK_BYTES);
+        self.measure(op, volume, split::Path::DISK, count * BLOCK_BYTES, true);
         actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
     }
 
@@ -135,7 +147,8 @@ impl Cache {
         let offset = self.page_start(self.requests.part(id).key) + u64::from(at);
         let op = self.ops.start(now_ns, role, Some(frame));
         self.stats.volumes[volume.index()].backend_read_bytes += u64::from(length);
-        actions.push(Action::ReadBackend { op, volume, offset, piece });
+        self.measure(op, volume, split::Path::BACKEND, length, false);
+        actions.push(Action::ReadBackend { op, volume, offset, piece, check: None });
     }
 
     /// Pass-through: just the bytes asked for, in a frame that no page knows. Nothing is kept, so nothing is locked.
@@ -158,6 +171,7 @@ impl Cache {
                 stats.memory_read_bytes += u64::from(self.requests.part(id).length);
             }
             Path::Disk => stats.disk_hits += 1,
+            Path::Split => stats.backend_hits += 1,
             Path::Backend => {
                 stats.misses += 1;
                 stats.recovering += u64::from(self.recovery.is_on());
@@ -199,7 +213,7 @@ impl Cache {
         self.fetch_answered(now_ns, id, actions);
     }
 
-    fn bad_blocks(&self, slot: SlotId, first: u32, crcs: &[u32]) -> BlockMask {
+    pub(crate) fn bad_blocks(&self, slot: SlotId, first: u32, crcs: &[u32]) -> BlockMask {
         let known = &self.disk.crcs(slot)[first as usize..][..crcs.len()];
         let bits = (first..).zip(known.iter().zip(crcs));
         bits.fold(0, |mask, (block, (known, is))| mask | BlockMask::from(known != is || *known == 0) << block)
@@ -222,7 +236,7 @@ impl Cache {
         self.fetch_answered(now_ns, id, actions);
     }
 
-    fn fetch_answered(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+    pub(crate) fn fetch_answered(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
         let part = self.requests.part_mut(id);
         part.ops_left -= 1;
         let may_win_yet = part.hedge.is_some() && part.failed != 0;
@@ -276,7 +290,13 @@ impl Cache {
                 Role::FetchSlot { part, .. } => {
                     waited_ns >= slow_slot_ns && (self.can_help_late_slot(part) || (is_gone && waits(part)))
                 }
-                Role::FetchBackend { part, .. } | Role::Hedge { part } | Role::Write { part } => is_gone && waits(part),
+                Role::FetchSplit { part, .. } if waited_ns >= limits.hedge_floor_ns => {
+                    self.can_help_late_split(part) || (is_gone && waits(part))
+                }
+                Role::FetchBackend { part, .. }
+                | Role::Hedge { part }
+                | Role::HedgeSlot { part, .. }
+                | Role::Write { part } => is_gone && waits(part),
                 _ => false,
             };
             if is_late && let Some(place) = places.next() {
@@ -295,8 +315,16 @@ impl Cache {
             match op.role {
                 Role::FetchSlot { part, .. }
                     if self.can_help_late_slot(part) && self.help_late_slot(now_ns, part, actions) => {}
-                Role::FetchSlot { part, .. } if is_gone => self.abandon(now_ns, part.request(), actions),
-                Role::FetchBackend { part, .. } | Role::Hedge { part } | Role::Write { part } if is_gone => {
+                Role::FetchSplit { part, .. }
+                    if self.can_help_late_split(part) && self.help_late_split(now_ns, part, actions) => {}
+                Role::FetchSlot { part, .. }
+                | Role::FetchBackend { part, .. }
+                | Role::FetchSplit { part, .. }
+                | Role::Hedge { part }
+                | Role::HedgeSlot { part, .. }
+                | Role::Write { part }
+                    if is_gone =>
+                {
                     self.abandon(now_ns, part.request(), actions);
                 }
                 _ => {}

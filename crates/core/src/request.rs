@@ -11,6 +11,7 @@ use crate::page::{
     BLOCK_BYTES, BlockMask, FrameId, PageKey, REQUEST_PAGES_MAX, RequestId, VolumeId, blocks_covered, blocks_touched,
 };
 use alloc::vec::Vec;
+use forebay_policy::split;
 
 /// A part, named by request and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub(crate) enum Stage {
 pub(crate) enum Path {
     Memory,
     Disk,
+    /// A hit on the cache disk that the back end served.
+    Split,
     Backend,
 }
 
@@ -147,6 +150,8 @@ pub(crate) struct Request {
     pub(crate) error: Option<ReplyError>,
     /// It failed for its deadline, before its orders ended; what they hold is released when they do.
     pub(crate) answered: bool,
+    /// Who serves its hits on the cache disk, once that was decided.
+    pub(crate) split: Option<split::Path>,
     pub(crate) parts_count: u8,
     pub(crate) parts_left: u8,
     parts: [Part; REQUEST_PAGES_MAX],
@@ -179,6 +184,7 @@ impl Requests {
             start_ns: 0,
             error: None,
             answered: false,
+            split: None,
             parts_count: 0,
             parts_left: 0,
             parts: [NO_PART; REQUEST_PAGES_MAX],

@@ -105,6 +105,8 @@ pub struct VolumeStats {
     /// Parts of reads (one a page) by the farthest path they needed.
     pub memory_hits: u64,
     pub disk_hits: u64,
+    /// Hits on the cache disk that the back end served.
+    pub backend_hits: u64,
     pub misses: u64,
     /// Of the misses, those while the slot table was still being read.
     pub recovering: u64,
@@ -121,6 +123,9 @@ pub struct VolumeStats {
     pub flush_errors: u64,
     /// Slot reads that were given up and sent to the back end.
     pub hedged: u64,
+    /// Blocks that back end and slot did not agree about, and hits that went to the slot after all.
+    pub split_mismatches: u64,
+    pub split_failovers: u64,
     /// From first byte known to answer ordered.
     pub read_latency: Histogram,
     pub write_latency: Histogram,

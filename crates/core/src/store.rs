@@ -138,6 +138,7 @@ impl Cache {
         {
             assert_eq!(self.disk.key(slot), Some(key), "the slot of a page with activity changed hands");
             self.disk.set_crcs(slot, first, crcs, void);
+            self.stamp(slot, key);
         }
         self.stores -= 1;
         self.memory.unpin(frame);

@@ -19,3 +19,5 @@ mod hedge;
 mod hung_disk;
 #[path = "bad_days/recovery.rs"]
 mod recovery;
+#[path = "bad_days/split.rs"]
+mod split;

@@ -6,14 +6,14 @@
 #[path = "world/mod.rs"]
 mod world;
 
-use forebay_core::WriteMode;
+use forebay_core::{SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use forebay_policy::rng::Rng;
 use std::collections::BTreeMap;
 use world::{Setting, World};
 
 /// What a run of many seeds must have met, or it proves little.
-const MUST_HAPPEN: [&str; 20] = [
+const MUST_HAPPEN: [&str; 22] = [
     "read",
     "read failed",
     "write",
@@ -32,6 +32,8 @@ const MUST_HAPPEN: [&str; 20] = [
     "hedged",
     "recovering",
     "disk hit",
+    "split hit",
+    "split failed over",
     "sweep",
     "store skipped",
 ];
@@ -41,6 +43,8 @@ fn setting(seed: u64) -> Setting {
     let mut pick = |n: u32| rng.below(n);
     let policies = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::Lfu, PolicyKind::Random, PolicyKind::S3Fifo];
     let modes = [WriteMode::Through, WriteMode::Through, WriteMode::Through, WriteMode::Around, WriteMode::Pass];
+    let half = SplitKind::Static { disk_permil: 500 };
+    let splits = [SplitKind::Off, SplitKind::BackendOnly, half, SplitKind::Climb, SplitKind::ExpectedDelay];
     Setting {
         seed,
         page_bytes: [4096, 16384, 65536, 262_144][pick(4) as usize],
@@ -50,6 +54,7 @@ fn setting(seed: u64) -> Setting {
         policy: policies[pick(5) as usize],
         mode: modes[pick(5) as usize],
         second_access: pick(4) == 0,
+        split: splits[pick(5) as usize],
         clients: 1 + pick(24),
         faults_permil: [0, 0, 5, 30][pick(4) as usize],
         operations: 600,

@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use forebay_core::{
     Action, Actions, Cache, CacheConfig, Event, FrameId, IoError, Notice, OpId, PageKey, ReplyError, SlotRecord,
-    VolumeId,
+    SplitConfig, VolumeId,
 };
 use forebay_uring::Arena;
 
@@ -70,6 +70,8 @@ pub struct Command {
 pub enum CommandOrder {
     /// As a client's flush.
     Flush { volume: VolumeId },
+    /// As [`Event::SetSplit`].
+    SetSplit { volume: VolumeId, split: SplitConfig },
     /// Drop clean pages.
     Evict { volume: VolumeId, offset: u64, length: u64 },
     /// Answer what is in flight, refuse the rest, leave the cache disk clean.
@@ -110,7 +112,7 @@ pub struct ShardParts<R, F> {
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Nothing,
-    /// A slot's blocks in a frame: their checksums.
+    /// Blocks of a page in a frame: their checksums.
     Slot {
         key: PageKey,
         frame: FrameId,
@@ -287,6 +289,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                     CommandOrder::Flush { volume } => Event::Flush { volume, tag },
                     CommandOrder::Evict { volume, offset, length } => Event::Evict { volume, tag, offset, length },
                     CommandOrder::Drain => Event::Drain { tag },
+                    CommandOrder::SetSplit { volume, split } => Event::SetSplit { volume, tag, split },
                 },
             );
             count += 1;
@@ -407,13 +410,14 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                 let pending = Pending::Slot { key, frame, first_block, blocks };
                 self.slot_io(now_ns, op, slot.0, OpKind::Write { fua: false }, pending);
             }
-            Action::ReadBackend { op, volume, offset, piece } => {
+            Action::ReadBackend { op, volume, offset, piece, check } => {
                 let (frame, at, length) = (piece.frame, piece.at, u64::from(piece.length));
-                self.backend_io(
-                    now_ns,
-                    volume,
-                    DeviceOp { token: u64::from(op.0), kind: OpKind::Read, offset, length, frame, at },
-                );
+                let read = DeviceOp { token: u64::from(op.0), kind: OpKind::Read, offset, length, frame, at };
+                self.backend_io(now_ns, volume, read);
+                if let Some(key) = check {
+                    let (first_block, blocks) = (at / BLOCK_BYTES, piece.length / BLOCK_BYTES);
+                    self.note(op, Pending::Slot { key, frame, first_block, blocks });
+                }
             }
             Action::WriteBackend { op, volume, offset, piece, fua } => {
                 let (frame, at, length) = (piece.frame, piece.at, u64::from(piece.length));

@@ -112,6 +112,8 @@ counts! {
 
     StateMemoryHit: "state", "hit in memory";
     StateDiskHit: "state", "hit on disk";
+    StateSplitHit: "state", "hit served by the back end";
+    StateSplitFailover: "state", "hit served by the cache disk after all";
     StateMiss: "state", "miss";
     StateRecoveringMiss: "state", "miss while recovering";
     StateHedged: "state", "slow slot read hedged";

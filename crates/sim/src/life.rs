@@ -134,6 +134,8 @@ impl Life {
         for volume in &stats.volumes {
             add(Count::StateMemoryHit, volume.memory_hits);
             add(Count::StateDiskHit, volume.disk_hits);
+            add(Count::StateSplitHit, volume.backend_hits);
+            add(Count::StateSplitFailover, volume.split_failovers);
             add(Count::StateMiss, volume.misses);
             add(Count::StateRecoveringMiss, volume.recovering);
             add(Count::StateHedged, volume.hedged);
@@ -261,6 +263,7 @@ fn config(machine: &mut Machine, setup: &LifeSetup, planned: Option<&Plan>) -> C
                 .map_or_else(|| CacheConfig::region_bytes_for(volume.bytes()), |plan| plan.disk.region_bytes(id)),
             in_flight_regions: planned.map_or_else(Vec::new, |plan| plan.in_flight_regions[at].clone()),
             range_bytes_max: 1 << 20,
+            split: setup.splits[at],
         }
     };
     let layout = planned.map(|plan| *plan.disk.layout());

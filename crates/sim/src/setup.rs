@@ -2,7 +2,7 @@
 //! a full cache happens all the time.
 
 use crate::dice::Dice;
-use forebay_core::{AdmissionConfig, Limits, WriteMode};
+use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 
 const SECTOR_BYTES: u64 = 512;
@@ -60,6 +60,8 @@ pub struct LifeSetup {
     pub admission: AdmissionConfig,
     /// By volume.
     pub modes: Vec<WriteMode>,
+    /// By volume: how its hits are split.
+    pub splits: Vec<SplitConfig>,
     /// Limits.
     pub limits: Limits,
     /// Table sectors a scan.
@@ -70,6 +72,9 @@ pub struct LifeSetup {
     pub chains: usize,
 }
 
+const HALF: SplitKind = SplitKind::Static { disk_permil: 500 };
+const SPLITS: [SplitKind; 6] =
+    [SplitKind::Off, SplitKind::Off, SplitKind::Off, HALF, SplitKind::BackendOnly, SplitKind::ExpectedDelay];
 const POLICIES: [PolicyKind; 5] =
     [PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Random, PolicyKind::Fifo, PolicyKind::S3Fifo];
 
@@ -118,6 +123,13 @@ impl LifeSetup {
     /// Draws one.
     #[must_use]
     pub fn draw(dice: &mut Dice, setup: &Setup) -> Self {
+        // Drawn aside: what was drawn before there were splits stays as it was.
+        let mut aside = dice.clone().fork();
+        let split = |_| SplitConfig {
+            kind: aside.pick(&SPLITS),
+            backend_bytes_per_second_max: aside.pick(&[0, 0, 0, 1 << 20]),
+        };
+        let splits = setup.volumes.iter().map(split).collect();
         let modes = setup.volumes.iter().map(|_| {
             dice.pick(&[
                 WriteMode::Through,
@@ -142,6 +154,7 @@ impl LifeSetup {
                 sequential_cutoff_bytes: dice.pick(&[0, 0, 256 << 10]),
             },
             modes,
+            splits,
             limits: Limits {
                 requests_max: dice.pick(&[4, 16, 64, 256]),
                 stores_max: dice.pick(&[1, 4, 64]),

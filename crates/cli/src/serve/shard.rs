@@ -190,6 +190,7 @@ fn cache_config(
             ),
             in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
             range_bytes_max: geometry.range_bytes_max,
+            split: forebay_core::SplitConfig::default(),
         }
     };
     CacheConfig {

@@ -26,6 +26,7 @@ pub(crate) fn volume(space: u32, mode: WriteMode) -> VolumeConfig {
         region_bytes: 1 << 20,
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
+        split: forebay_core::SplitConfig::default(),
     }
 }
 
@@ -148,6 +149,10 @@ impl World {
     pub(crate) fn done(&mut self, op: OpId, result: Result<(), IoError>) {
         let at = self.open.iter().position(|action| op_of(action) == Some(op)).expect("the order is open");
         let crcs = match self.open.remove(at) {
+            Action::ReadBackend { check: Some(key), piece, .. } if result.is_ok() => {
+                let (first_block, blocks) = (piece.at / 4096, piece.length / 4096);
+                (first_block..first_block + blocks).map(|block| key.page * 16 + block + 1).collect()
+            }
             Action::WriteSlot { key, first_block, blocks, .. } | Action::ReadSlot { key, first_block, blocks, .. }
                 if result.is_ok() =>
             {
@@ -158,10 +163,14 @@ impl World {
         self.step(Event::Done { op, result, crcs: &crcs });
     }
 
-    /// Answers a read of a slot with blocks that are not what was stored.
+    /// Answers a read of a slot, or one that is checked against it, with blocks that are not what was stored.
     pub(crate) fn done_with_bad_blocks(&mut self, op: OpId) {
         let at = self.open.iter().position(|action| op_of(action) == Some(op)).expect("the order is open");
-        let Action::ReadSlot { blocks, .. } = self.open.remove(at) else { panic!("not a read of a slot") };
+        let blocks = match self.open.remove(at) {
+            Action::ReadSlot { blocks, .. } => blocks,
+            Action::ReadBackend { check: Some(_), piece, .. } => piece.length / 4096,
+            action => panic!("nothing checks {action:?}"),
+        };
         self.step(Event::Done { op, result: Ok(()), crcs: &vec![u32::MAX; blocks as usize] });
     }
 

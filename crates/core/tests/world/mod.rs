@@ -10,7 +10,7 @@ mod oracle;
 use disk::DiskModel;
 use forebay_core::{
     Action, Actions, AdmissionConfig, Cache, CacheConfig, Event, IoError, Limits, Notice, OpId, RequestId, SlotRecord,
-    VolumeConfig, VolumeId, WriteMode,
+    SplitConfig, SplitKind, VolumeConfig, VolumeId, WriteMode,
 };
 use forebay_policy::evict::PolicyKind;
 use forebay_policy::rng::Rng;
@@ -33,6 +33,7 @@ pub(crate) struct Setting {
     pub(crate) policy: PolicyKind,
     pub(crate) mode: WriteMode,
     pub(crate) second_access: bool,
+    pub(crate) split: SplitKind,
     pub(crate) clients: u32,
     /// Out of 1000 orders of each kind.
     pub(crate) faults_permil: u32,
@@ -45,7 +46,7 @@ pub(crate) struct Setting {
 enum Order {
     ReadSlot { slot: u32, key: (u32, u32), frame: u32, first: u32, blocks: u32 },
     WriteSlot { slot: u32, key: (u32, u32), frame: u32, first: u32, blocks: u32 },
-    ReadBackend { sector: usize, frame: u32, at: usize, sectors: usize },
+    ReadBackend { sector: usize, frame: u32, at: usize, sectors: usize, check: Option<(u32, u32)> },
     WriteBackend { sector: usize, frame: u32, at: usize, sectors: usize },
     Discard { sector: usize, sectors: usize },
     FlushBackend { covers: u64 },
@@ -161,6 +162,8 @@ impl World {
             ("hedged", volume.hedged),
             ("recovering", volume.recovering),
             ("disk hit", volume.disk_hits),
+            ("split hit", volume.backend_hits),
+            ("split failed over", volume.split_failovers),
             ("memory hit", volume.memory_hits),
             ("sweep", all.sweeps),
             ("store skipped", all.stores_skipped),
@@ -305,9 +308,10 @@ impl World {
                 let key = (key.space, key.page);
                 (op, Order::WriteSlot { slot: slot.0, key, frame: frame.0, first: first_block, blocks })
             }
-            Action::ReadBackend { op, offset, piece, .. } => {
+            Action::ReadBackend { op, offset, piece, check, .. } => {
                 let (at, sectors) = ((piece.at / 512) as usize, (piece.length / 512) as usize);
-                (op, Order::ReadBackend { sector: sector_of(offset), frame: piece.frame.0, at, sectors })
+                let check = check.map(|key| (key.space, key.page));
+                (op, Order::ReadBackend { sector: sector_of(offset), frame: piece.frame.0, at, sectors, check })
             }
             Action::WriteBackend { op, offset, piece, .. } => {
                 let (at, sectors) = ((piece.at / 512) as usize, (piece.length / 512) as usize);
@@ -418,9 +422,13 @@ impl World {
                 }
                 crcs = if fault { Vec::new() } else { self.crcs(key, frame, first, blocks) };
             }
-            Order::ReadBackend { sector, frame, at, sectors } if !fault => {
+            Order::ReadBackend { sector, frame, at, sectors, check } if !fault => {
                 let values = self.oracle.read_backend(sector, sectors);
                 self.frames[frame as usize][at..at + sectors].copy_from_slice(&values);
+                if let Some(key) = check {
+                    let (first, blocks) = ((at / BLOCK_SECTORS) as u32, (sectors / BLOCK_SECTORS) as u32);
+                    crcs = self.crcs(key, frame, first, blocks);
+                }
             }
             Order::WriteBackend { sector, frame, at, sectors } => {
                 let values = self.frames[frame as usize][at..at + sectors].to_vec();
@@ -578,6 +586,7 @@ fn config_of(setting: &Setting, in_flight_regions: Vec<u64>, recover: bool) -> C
         region_bytes: u64::from(setting.page_bytes) * 4,
         in_flight_regions,
         range_bytes_max: u64::from(setting.page_bytes) * 3,
+        split: SplitConfig { kind: setting.split, backend_bytes_per_second_max: 0 },
     };
     CacheConfig {
         page_bytes: setting.page_bytes,

@@ -1,0 +1,230 @@
+//! Split: hits on the cache disk that the back end serves, because that is faster now.
+//!
+//! Which, the volume's policy decides ([`forebay_policy::split`]); this is what makes it safe.
+//!
+//! 1. Only flushed bytes are split. Every store stamps its slot with the writes that the back end has answered so far;
+//!    once a flush covers that many, the slot's page may be read from the back end. Until then a back end that restarts
+//!    might answer with what was there before.
+//! 2. What the back end gives is held against the checksums of the slot. If they differ the back end is right (it was
+//!    changed behind the cache, or the slot is bad): its bytes are the answer, the slot's blocks are dropped and counted.
+//! 3. A split read that fails is read from its slot, one that is late from both ([`crate::hedge`]), and the back end is
+//!    left alone for a while: hits go on when the back end is gone.
+//!
+//! A request of up to [`WHOLE_BYTES_MAX`] goes one way as a whole: its parts end together. Larger ones are split by part.
+//! A hit served by the back end writes nothing to the cache disk.
+//!
+//! Limits: a page written within the last sweep (5 s) is read from the cache disk. Stamps are 32 bits wide: a page not
+//! stored again within two thousand million writes of its volume is not split any more.
+
+use crate::action::{Action, Actions, Notice, Piece};
+use crate::cache::Cache;
+use crate::event::IoError;
+use crate::op::{Load, Op, Role};
+use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
+use crate::request::PartId;
+use forebay_policy::split::{Done, Path, Report, SplitConfig, Splitter};
+
+/// Requests of up to this size go one way.
+const WHOLE_BYTES_MAX: u32 = 256 << 10;
+
+impl Cache {
+    /// Of blocks valid in the part's slot: those that the back end is to serve.
+    pub(crate) fn split(&mut self, now_ns: u64, id: PartId, slot: SlotId, in_slot: BlockMask) -> BlockMask {
+        let volume = self.requests.get(id.request()).volume;
+        if self.volumes[volume.index()].splitter.is_none() || in_slot == 0 {
+            return 0;
+        }
+        let page_end = self.requests.part(id).page_end;
+        let cut_short = in_slot.checked_shr(page_end / BLOCK_BYTES).unwrap_or(0) != 0;
+        let v = &self.volumes[volume.index()];
+        let is_flushed = v.flushed_seq >= v.split_from_seq && self.disk.is_flushed(slot, v.flushed_seq);
+        let may_split = is_flushed && !cut_short;
+        let request = self.requests.get(id.request());
+        let (whole, chosen) = (request.length <= WHOLE_BYTES_MAX, request.split);
+        let path = match chosen.filter(|_| whole) {
+            Some(path) => path,
+            None if !may_split => Path::DISK,
+            None => {
+                let bytes = if whole { request.length } else { in_slot.count_ones() * BLOCK_BYTES };
+                let splitter = self.volumes[volume.index()].splitter.as_mut().expect("looked at above");
+                splitter.choose(now_ns, bytes)
+            }
+        };
+        self.requests.get_mut(id.request()).split = Some(path);
+        if may_split && path == Path::BACKEND { in_slot } else { 0 }
+    }
+
+    /// Reads blocks of the part's slot from the back end.
+    pub(crate) fn order_split_reads(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        slot: SlotId,
+        blocks: BlockMask,
+        actions: &mut Actions,
+    ) {
+        let (frame, key) = (self.frame_of(id), self.requests.part(id).key);
+        let volume = self.requests.get(id.request()).volume;
+        for (first, count) in runs(blocks) {
+            let piece = Piece { frame, at: first * BLOCK_BYTES, length: count * BLOCK_BYTES };
+            let offset = self.page_start(key) + u64::from(piece.at);
+            let role = Role::FetchSplit { part: id, slot, first, blocks: blocks_between(first, first + count - 1) };
+            let op = self.ops.start(now_ns, role, Some(frame));
+            self.requests.part_mut(id).ops_left += 1;
+            self.stats.volumes[volume.index()].backend_read_bytes += u64::from(piece.length);
+            self.measure(op, volume, Path::BACKEND, piece.length, true);
+            actions.push(Action::ReadBackend { op, volume, offset, piece, check: Some(key) });
+        }
+    }
+
+    /// The back end's answer to a split read, with checksums.
+    pub(crate) fn fetched_split(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        (slot, first, blocks): (SlotId, u32, BlockMask),
+        result: Result<&[u32], IoError>,
+        actions: &mut Actions,
+    ) {
+        let key = self.requests.part(id).key;
+        let held = if self.slot_of(key) == Some(slot) { self.disk.valid(slot) & blocks } else { 0 };
+        match result {
+            Ok(crcs) => {
+                let differ = self.bad_blocks(slot, first, crcs) & held;
+                if differ != 0 {
+                    self.count_split(id, |stats| stats.split_mismatches += u64::from(differ.count_ones()));
+                    actions.push(Action::Notice(Notice::BadBlock { slot, key }));
+                    self.drop_slot_blocks(slot, key, differ);
+                    self.requests.part_mut(id).from_backend |= differ;
+                }
+            }
+            Err(_) => self.fail_over(now_ns, id, slot, (blocks, held), actions),
+        }
+        self.fetch_answered(now_ns, id, actions);
+    }
+
+    /// What the back end did not give comes from the slot.
+    fn fail_over(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        slot: SlotId,
+        (blocks, held): (BlockMask, BlockMask),
+        actions: &mut Actions,
+    ) {
+        self.suspend_split(now_ns, id);
+        if self.requests.part(id).hedge.is_some() || held != blocks {
+            self.requests.part_mut(id).failed |= blocks;
+            return;
+        }
+        for (first, count) in runs(blocks) {
+            self.order_slot_read(now_ns, id, slot, first, count, actions);
+        }
+    }
+
+    /// The back end is in trouble: hits go to the cache disk for a while.
+    pub(crate) fn suspend_split(&mut self, now_ns: u64, id: PartId) {
+        self.count_split(id, |stats| stats.split_failovers += 1);
+        let volume = self.requests.get(id.request()).volume;
+        if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
+            splitter.suspend(now_ns);
+        }
+    }
+
+    fn count_split(&mut self, id: PartId, count: impl FnOnce(&mut crate::stats::VolumeStats)) {
+        let volume = self.requests.get(id.request()).volume;
+        count(&mut self.stats.volumes[volume.index()]);
+    }
+
+    /// The order is a read of a path: the volume's policy wants to know how it goes.
+    pub(crate) fn measure(&mut self, op: OpId, volume: VolumeId, path: Path, bytes: u32, is_hit: bool) {
+        if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
+            let in_flight = splitter.started(path, bytes, is_hit);
+            self.ops.set_load(op, Load { volume, path, bytes, in_flight });
+        }
+    }
+
+    /// A measured order ended.
+    pub(crate) fn measured(&mut self, now_ns: u64, op: &Op) {
+        let Some(Load { volume, path, bytes, in_flight }) = op.load else { return };
+        if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
+            let latency_ns = now_ns.saturating_sub(op.start_ns);
+            splitter.ended(&Done { path, bytes, now_ns, latency_ns, in_flight });
+        }
+    }
+
+    /// The slot holds what the back end has answered; it is clean once a flush covers that.
+    pub(crate) fn stamp(&mut self, slot: SlotId, key: PageKey) {
+        let Some(volume) = self.volumes.iter().find(|volume| volume.space == key.space) else { return };
+        let in_flight = !self.config.intent_map || {
+            let start = u64::from(key.page) * u64::from(self.config.page_bytes);
+            volume.intent.is_set(*volume.intent.regions(start, 1).start())
+        };
+        self.disk.stamp(slot, if in_flight { volume.write_seq } else { volume.flushed_seq });
+    }
+
+    /// Changes how a volume's hits are split, from now on. What was measured is forgotten.
+    pub(crate) fn set_split(&mut self, now_ns: u64, volume: VolumeId, split: SplitConfig) {
+        self.ops.forget_loads(volume);
+        let v = &mut self.volumes[volume.index()];
+        v.splitter = Splitter::new(split, now_ns);
+        v.split_from_seq = v.write_seq;
+        if v.splitter.is_some() {
+            self.disk.keep_stamps();
+        }
+        self.config.volumes[volume.index()].split = split;
+    }
+
+    /// How a volume's hits are split, and what its policy believes; `None` if they are not.
+    #[must_use]
+    pub fn split_report(&self, volume: VolumeId) -> Option<(SplitConfig, Report)> {
+        self.volume(volume).splitter.as_ref().map(|splitter| (splitter.config(), splitter.report()))
+    }
+
+    /// Whether a split read of the part that takes too long can be helped by its slot.
+    pub(crate) fn can_help_late_split(&self, id: PartId) -> bool {
+        let part = self.requests.part(id);
+        let Some(slot) = self.slot_of(part.key) else { return false };
+        let all_split = self.ops.iter().all(|(_, op)| match op.role {
+            Role::FetchSlot { part, .. } | Role::FetchBackend { part, .. } => part != id,
+            Role::FetchSplit { part, blocks, .. } => part != id || blocks & !self.disk.valid(slot) == 0,
+            _ => true,
+        });
+        !part.hedged && all_split
+    }
+
+    /// Reads blocks of a slot into a second frame, for a part whose back end is late. How many orders.
+    pub(crate) fn order_slot_hedge(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        frame: FrameId,
+        blocks: BlockMask,
+        actions: &mut Actions,
+    ) -> u16 {
+        let key = self.requests.part(id).key;
+        let slot = self.slot_of(key).expect("the slot can help");
+        let mut orders = 0;
+        for (first, count) in runs(blocks) {
+            let role = Role::HedgeSlot { part: id, slot, first, blocks: blocks_between(first, first + count - 1) };
+            let op = self.ops.start(now_ns, role, Some(frame));
+            actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
+            orders += 1;
+        }
+        orders
+    }
+
+    /// A slot's blocks arrived in the second frame, with these checksums, or did not.
+    pub(crate) fn hedged_slot(
+        &mut self,
+        now_ns: u64,
+        id: PartId,
+        (slot, first): (SlotId, u32),
+        result: Result<&[u32], IoError>,
+        actions: &mut Actions,
+    ) {
+        let holds = self.slot_of(self.requests.part(id).key) == Some(slot);
+        let is_good = holds && result.is_ok_and(|crcs| self.bad_blocks(slot, first, crcs) == 0);
+        self.hedge_answered(now_ns, id, is_good, actions);
+    }
+}

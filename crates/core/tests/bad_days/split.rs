@@ -1,0 +1,188 @@
+//! Hits on the cache disk that the back end serves: which may be, and what happens when it lets them down.
+
+use crate::driver::{
+    Action, CacheConfig, IoError, Limits, MS, Notice, PAGE, SECOND, VOLUME, World, WriteMode, config, is, op_of,
+};
+use forebay_core::{Event, SplitConfig, SplitKind};
+
+const BACKEND_ONLY: SplitConfig = SplitConfig { kind: SplitKind::BackendOnly, backend_bytes_per_second_max: 0 };
+
+/// Pages 0 to 600 are in slots, and the last few in memory.
+fn slots_only(split: SplitConfig) -> World {
+    let base = config(WriteMode::Through);
+    let mut c = CacheConfig { slots: 1024, frames: 304, transit_frames: 300, limits: Limits::default(), ..base };
+    c.volumes[0].bytes = 128 << 20;
+    c.volumes[0].split = split;
+    let mut w = World::new(c);
+    for page in 0..=600 {
+        w.warm(10_000 + page, page);
+    }
+    w
+}
+
+fn slot_reads(w: &World) -> usize {
+    w.count(is!(Action::ReadSlot { .. }))
+}
+
+fn backend_reads(w: &World) -> usize {
+    w.count(is!(Action::ReadBackend { check: Some(_), .. }))
+}
+
+fn hits(w: &World) -> (u64, u64) {
+    let stats = &w.cache.stats().volumes[0];
+    (stats.disk_hits, stats.backend_hits)
+}
+
+#[test]
+fn a_hit_served_by_the_back_end_writes_nothing_to_the_cache_disk() {
+    let mut w = slots_only(BACKEND_ONLY);
+    let written = w.cache.stats().slot_write_bytes;
+    w.read(1, 0, 8192);
+    assert_eq!((slot_reads(&w), backend_reads(&w)), (0, 1));
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    assert_eq!(hits(&w), (0, 1));
+    assert_eq!(w.cache.stats().slot_write_bytes, written);
+    assert_eq!(w.cache.stats().volumes[0].split_mismatches, 0);
+}
+
+#[test]
+fn a_page_written_since_the_last_flush_comes_from_the_cache_disk() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.write(1, 0, 4096);
+    w.settle();
+    // Out of memory again.
+    for page in 100..110 {
+        w.read(100 + page, page * PAGE, PAGE as u32);
+        w.settle();
+        w.sent_all();
+    }
+    w.read(2, 0, 4096);
+    assert_eq!((slot_reads(&w), backend_reads(&w)), (1, 0), "the back end may still lose it");
+    w.settle();
+    w.sent_all();
+    // The sweep flushes the back end.
+    for _ in 0..8 {
+        w.tick(SECOND);
+        w.settle();
+    }
+    for page in 110..120 {
+        w.read(100 + page, page * PAGE, PAGE as u32);
+        w.settle();
+        w.sent_all();
+    }
+    w.read(3, 0, 4096);
+    assert_eq!((slot_reads(&w), backend_reads(&w)), (0, 1), "it is flushed now");
+    w.settle();
+    assert_eq!(w.replies.get(&3), Some(&Ok(())));
+}
+
+#[test]
+fn where_slot_and_back_end_differ_the_back_end_is_right_and_the_slot_is_dropped() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.read(1, 0, 8192);
+    let op = w.find(is!(Action::ReadBackend { .. })).unwrap();
+    w.done_with_bad_blocks(op);
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    assert_eq!(w.cache.stats().volumes[0].split_mismatches, 2);
+    assert!(w.notices.iter().any(|notice| matches!(notice, Notice::BadBlock { .. })));
+    // What the back end has is stored in their place.
+    assert_eq!(w.count(is!(Action::WriteSlot { first_block: 0, blocks: 2, .. })), 1);
+    w.settle();
+    w.sent_all();
+    assert!(w.cache.is_idle());
+}
+
+#[test]
+fn a_split_read_that_fails_comes_from_its_slot_and_the_back_end_is_left_alone_for_a_second() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.read(1, 0, 4096);
+    w.answer(Err(IoError::Failed), is!(Action::ReadBackend { .. }));
+    assert_eq!(slot_reads(&w), 1);
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    assert_eq!(w.cache.stats().volumes[0].split_failovers, 1);
+    w.read(2, PAGE, 4096);
+    assert_eq!((slot_reads(&w), backend_reads(&w)), (1, 0));
+    w.settle();
+    w.now_ns += SECOND;
+    w.read(3, 2 * PAGE, 4096);
+    assert_eq!((slot_reads(&w), backend_reads(&w)), (0, 1));
+}
+
+#[test]
+fn hits_go_on_when_the_back_end_is_silent() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.read(1, 0, 4096);
+    w.tick(90 * MS);
+    assert_eq!(slot_reads(&w), 0, "it is not late yet");
+    w.tick(20 * MS);
+    assert_eq!(slot_reads(&w), 1);
+    w.answer(Ok(()), is!(Action::ReadSlot { .. }));
+    assert_eq!(w.replies.get(&1), Some(&Ok(())), "the slot's answer counts");
+    w.read(2, PAGE, 4096);
+    assert_eq!(slot_reads(&w), 1, "and the next is not even asked of the back end");
+    w.settle();
+    w.sent_all();
+    assert!(w.cache.is_idle(), "{:?}", w.cache.gauges());
+}
+
+#[test]
+fn a_late_back_end_that_answers_first_wins_all_the_same() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.read(1, 0, 4096);
+    w.tick(110 * MS);
+    w.answer(Ok(()), is!(Action::ReadBackend { .. }));
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    w.settle();
+    w.sent_all();
+    assert!(w.cache.is_idle(), "{:?}", w.cache.gauges());
+}
+
+#[test]
+fn a_bad_slot_does_not_help_a_late_back_end() {
+    let mut w = slots_only(BACKEND_ONLY);
+    w.read(1, 0, 4096);
+    w.tick(110 * MS);
+    let op = w.find(is!(Action::ReadSlot { .. })).unwrap();
+    w.done_with_bad_blocks(op);
+    assert!(!w.is_answered(1));
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    w.sent_all();
+    assert!(w.cache.is_idle(), "{:?}", w.cache.gauges());
+}
+
+#[test]
+fn up_to_256_kib_a_request_goes_one_way_and_beyond_it_is_split() {
+    let mut w = slots_only(SplitConfig { kind: SplitKind::Static { disk_permil: 500 }, ..BACKEND_ONLY });
+    let ways = |w: &mut World, tag: u64, page: u64, pages: u64| {
+        w.read(tag, page * PAGE, (pages * PAGE) as u32);
+        let ways = (slot_reads(w), backend_reads(w));
+        w.settle();
+        w.sent_all();
+        ways
+    };
+    let first = ways(&mut w, 1, 0, 4);
+    let second = ways(&mut w, 2, 4, 4);
+    assert!([first, second] == [(4, 0), (0, 4)] || [first, second] == [(0, 4), (4, 0)], "{first:?} {second:?}");
+    assert_eq!(ways(&mut w, 3, 8, 16), (8, 8));
+}
+
+#[test]
+fn the_policy_is_changed_while_reads_are_under_way() {
+    let mut w = slots_only(SplitConfig::default());
+    w.read(1, 0, 4096);
+    assert_eq!(slot_reads(&w), 1);
+    w.step(Event::SetSplit { volume: VOLUME, tag: 7, split: BACKEND_ONLY });
+    assert_eq!(w.replies.get(&7), Some(&Ok(())));
+    w.read(2, PAGE, 4096);
+    assert_eq!(backend_reads(&w), 1);
+    w.step(Event::SetSplit { volume: VOLUME, tag: 8, split: SplitConfig::default() });
+    w.settle();
+    w.read(3, 2 * PAGE, 4096);
+    assert_eq!(slot_reads(&w), 1);
+    w.settle();
+    assert!([1, 2, 3].iter().all(|tag| w.replies.get(tag) == Some(&Ok(()))));
+    assert!(w.open.iter().all(|action| op_of(action).is_none()));
+}
