@@ -37,7 +37,7 @@ pub struct Chart<'a> {
     pub x: &'a str,
     /// Beside the axis.
     pub y: &'a str,
-    /// Text of a place on the horizontal axis; places are whole numbers. `None`: the number.
+    /// Text of each place on the horizontal axis, or nothing; places are whole numbers. `None`: the number.
     pub x_names: Option<&'a [String]>,
     /// Highest value of the vertical axis, which begins at 0. `None`: that of the lines.
     pub y_max: Option<f64>,
@@ -68,7 +68,7 @@ impl Chart<'_> {
         let mut chart = ChartBuilder::on(&chart_area)
             .caption(self.title, (FONT, 16))
             .margin(12)
-            .x_label_area_size(if self.x_names.is_some_and(|names| names.len() > 12) { 64 } else { 40 })
+            .x_label_area_size(40)
             .y_label_area_size(64)
             .build_cartesian_2d(x_from..x_to, 0.0..y_to)?;
         let x_name = |x: &f64| match self.x_names {
@@ -76,14 +76,10 @@ impl Chart<'_> {
             Some(_) => String::new(),
             None => format!("{x}"),
         };
-        let turned = FontTransform::Rotate90;
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(self.x).y_desc(self.y).x_label_formatter(&x_name).label_style((FONT, 12)).light_line_style(WHITE);
         if let Some(names) = self.x_names {
             mesh.x_labels(names.len());
-            if names.len() > 12 {
-                mesh.x_label_style((FONT, 10).into_font().transform(turned));
-            }
         }
         mesh.draw()?;
         for (at, line) in self.lines.iter().enumerate() {

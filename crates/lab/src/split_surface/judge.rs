@@ -4,7 +4,7 @@
 //! for the policy to see through, and would only blur the verdict.
 
 use super::surface::Point;
-use super::world::World;
+use super::world::{TICK_NS, World};
 use forebay_policy::split::SetShare;
 
 /// Ticks from a cold start until the steady state.
@@ -19,6 +19,15 @@ pub const FOUND_WINDOW_TICKS: usize = 50;
 pub const FOUND_OF_WINDOW: f64 = 0.8;
 /// Below this part of what the cache alone delivers, a tick is bad.
 pub const BAD: f64 = 0.9;
+
+/// A tick of a run, as the mean of the policy's control periods in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The share chosen.
+    pub disk_share: f64,
+    /// What the table gives for it.
+    pub throughput: f64,
+}
 
 /// How a run went.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,23 +45,36 @@ pub struct Verdict {
     pub bad_ticks: usize,
 }
 
-/// The shares that a policy chooses, tick by tick, from a cold start: the first is that of its report.
+/// What a policy does at a point, tick by tick, from a cold start. It begins with the share of its report, and has the
+/// control period that it asks for.
+///
+/// # Panics
+/// If a tick is not a number of its control periods.
 #[must_use]
-pub fn trace(policy: &mut dyn SetShare, world: &mut World<'_>, ticks: usize) -> Vec<f64> {
+pub fn trace(policy: &mut dyn SetShare, point: &Point, seed: u64, ticks: usize) -> Vec<Step> {
+    let period_ns = policy.period_ns();
+    assert!(TICK_NS.is_multiple_of(period_ns), "a control period of {period_ns} ns");
+    let periods = TICK_NS / period_ns;
+    let mut world = World::new(point, period_ns, seed);
     let mut share = policy.report().disk_share;
-    let mut shares = Vec::with_capacity(ticks);
-    for _ in 0..ticks {
-        shares.push(share);
-        share = policy.set_share(&world.tick(share));
-    }
-    shares
+    let mut step = || {
+        let mut step = Step { disk_share: 0.0, throughput: 0.0 };
+        for _ in 0..periods {
+            step.disk_share += share / periods as f64;
+            step.throughput += point.throughput(share) / periods as f64;
+            share = policy.set_share(&world.tick(share));
+        }
+        step
+    };
+    (0..ticks).map(|_| step()).collect()
 }
 
-/// Judges the shares of [`SETTLING_TICKS`] and [`STEADY_TICKS`].
+/// Judges the steps of [`SETTLING_TICKS`] and [`STEADY_TICKS`].
 #[must_use]
-pub fn verdict(point: &Point, shares: &[f64]) -> Verdict {
-    assert_eq!(shares.len(), SETTLING_TICKS + STEADY_TICKS, "ticks of a run");
-    let throughput: Vec<_> = shares.iter().map(|&share| point.throughput(share)).collect();
+pub fn verdict(point: &Point, steps: &[Step]) -> Verdict {
+    assert_eq!(steps.len(), SETTLING_TICKS + STEADY_TICKS, "ticks of a run");
+    let throughput: Vec<_> = steps.iter().map(|step| step.throughput).collect();
+    let shares: Vec<_> = steps.iter().map(|step| step.disk_share).collect();
     let steady = mean(&throughput[SETTLING_TICKS..]);
     Verdict {
         disk_share: mean(&shares[SETTLING_TICKS..]),
@@ -84,6 +106,7 @@ fn longest_run(values: &[f64], is_in: impl Fn(f64) -> bool) -> usize {
 mod tests {
     use super::super::surface::POINTS;
     use super::*;
+    use forebay_policy::split::{Report, Tick};
 
     fn run_of(parts: &[(usize, f64)]) -> Vec<f64> {
         parts.iter().flat_map(|&(ticks, value)| std::iter::repeat_n(value, ticks)).collect()
@@ -109,11 +132,42 @@ mod tests {
     fn only_the_steady_state_counts_for_the_mean() {
         let point = &POINTS[35];
         let shares = run_of(&[(SETTLING_TICKS, 0.0), (STEADY_TICKS, 0.55)]);
-        let verdict = verdict(point, &shares);
+        let step = |disk_share| Step { disk_share, throughput: point.throughput(disk_share) };
+        let verdict = verdict(point, &shares.into_iter().map(step).collect::<Vec<_>>());
         assert_eq!((verdict.of_best, verdict.found_after_ticks), (1.0, Some(SETTLING_TICKS)));
         assert!((verdict.disk_share - 0.55).abs() < 1e-9);
         // The back end alone delivers 0.83 of the cache there.
         assert_eq!(verdict.bad_ticks, SETTLING_TICKS);
         assert!((verdict.of_cache - 1.85).abs() < 0.01);
+    }
+    /// Takes turns between all and nothing.
+    struct Turns(u64);
+
+    impl SetShare for Turns {
+        fn set_share(&mut self, tick: &Tick) -> f64 {
+            assert_eq!(tick.elapsed_ns, self.period_ns());
+            self.0 += 1;
+            self.report().disk_share
+        }
+
+        fn report(&self) -> Report {
+            Report { disk_share: (self.0 % 2) as f64, ..Report::default() }
+        }
+
+        fn period_ns(&self) -> u64 {
+            TICK_NS / 20
+        }
+    }
+
+    #[test]
+    fn a_policy_has_the_control_period_that_it_asks_for() {
+        let point = &POINTS[7];
+        let mut policy = Turns(0);
+        let steps = trace(&mut policy, point, 1, 10);
+        assert_eq!((steps.len(), policy.0), (10, 200));
+        let mean = (point.throughput(0.0) + point.throughput(1.0)) / 2.0;
+        for step in steps {
+            assert!((step.disk_share - 0.5).abs() < 1e-9 && (step.throughput / mean - 1.0).abs() < 1e-9, "{step:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Trial;
 use super::judge::{SETTLING_TICKS, Verdict};
-use super::policy::{CACHE_ONLY, OURS, POLICIES, Policy};
+use super::policy::{FORMULA, ORTHUS, OURS, POLICIES, Policy};
 use super::surface::POINTS;
 use crate::Error;
 use crate::findings::Plot;
@@ -35,13 +35,23 @@ fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
 /// Each bar's and direction's value.
 pub(super) fn values(trials: &[Trial]) -> BTreeMap<&'static str, f64> {
     let ours = || of(trials, OURS);
+    let of_best = |trial: &Trial| trial.mean(|verdict| verdict.of_best);
+    let over = |name| ours().zip(of(trials, name)).map(move |(ours, theirs)| of_best(ours) / of_best(theirs));
     BTreeMap::from([
         ("of_best_min", lowest(ours().map(|trial| trial.min(|verdict| verdict.of_best)))),
         ("of_cache_min", lowest(ours().map(|trial| trial.min(|verdict| verdict.of_cache)))),
         ("found_within_20", mean(ours().map(Trial::found_in_time))),
         ("bad_ticks_max", highest(ours().map(|trial| trial.bad_ticks_max() as f64))),
         ("ours_over_cache_only", mean(ours().map(|trial| trial.mean(|verdict| verdict.of_cache)))),
-        ("ours_of_best_worst_point", lowest(ours().map(|trial| trial.mean(|verdict| verdict.of_best)))),
+        ("ours_of_best_worst_point", lowest(ours().map(of_best))),
+        ("ours_over_formula", mean(over(FORMULA))),
+        ("ours_over_formula_max", highest(over(FORMULA))),
+        ("formula_of_best_worst_point", lowest(of(trials, FORMULA).map(of_best))),
+        ("ours_over_orthus", mean(over(ORTHUS))),
+        (
+            "ours_found_within_20_over_orthus",
+            mean(ours().map(Trial::found_in_time)) / mean(of(trials, ORTHUS).map(Trial::found_in_time)),
+        ),
     ])
 }
 
@@ -52,7 +62,8 @@ pub(super) fn tables(trials: &[Trial]) -> Vec<Table> {
 /// What the paper says of a policy's gain over the cache alone, and of its part of the best split.
 fn paper(name: &str) -> [&'static str; 2] {
     match name {
-        "netcas" => ["0.51 to 0.99", "2.42"],
+        FORMULA => ["0.51 to 0.99", ""],
+        "netcas" => ["", "2.42"],
         _ => ["", ""],
     }
 }
@@ -185,7 +196,9 @@ fn threads() -> Result<String, Error> {
 }
 
 fn of_best(trials: &[Trial]) -> Result<String, Error> {
-    let names: Vec<_> = POINTS.iter().map(super::Point::name).collect();
+    // A depth has six points, one for each number of jobs.
+    let name = |point: &super::Point| if point.jobs == 1 { format!("depth {}", point.depth) } else { String::new() };
+    let names: Vec<_> = POINTS.iter().map(name).collect();
     let of_best = |verdict: &Verdict| verdict.of_best;
     let line = |policy: &Policy| Line {
         name: policy.name.to_owned(),
@@ -194,22 +207,28 @@ fn of_best(trials: &[Trial]) -> Result<String, Error> {
     };
     let lines: Vec<_> = POLICIES.iter().map(line).collect();
     let title = "Steady state: throughput of each policy, of the best split";
-    Chart { title, x: "depth x jobs", y: "of the best split", x_names: Some(&names), y_max: Some(1.05), lines: &lines }
-        .to_svg("of-best")
+    Chart {
+        title,
+        x: "depth, and in it 1, 2, 4, 8, 16, 32 jobs",
+        y: "of the best split",
+        x_names: Some(&names),
+        y_max: Some(1.05),
+        lines: &lines,
+    }
+    .to_svg("of-best")
 }
 
 /// How the first seed's runs went, as a mean over the points.
 fn cold_start(trials: &[Trial]) -> Result<String, Error> {
     let at = |policy: &Policy, tick: usize| {
-        mean(of(trials, policy.name).map(|trial| trial.point.throughput(trial.first[tick]) / trial.point.best()))
+        mean(of(trials, policy.name).map(|trial| trial.first[tick].throughput / trial.point.best()))
     };
     let line = |policy: &Policy| Line {
         name: policy.name.to_owned(),
         points: (0..DRAWN_TICKS.min(SETTLING_TICKS)).map(|tick| (tick as f64, at(policy, tick))).collect(),
         labels: Vec::new(),
     };
-    let lines: Vec<_> =
-        POLICIES.iter().filter(|policy| policy.name != CACHE_ONLY || OURS == CACHE_ONLY).map(line).collect();
+    let lines: Vec<_> = POLICIES.iter().map(line).collect();
     let title = "From a cold start: throughput of the best split, mean of the 36 points";
     Chart { title, x: "ticks of 100 ms", y: "of the best split", x_names: None, y_max: Some(1.05), lines: &lines }
         .to_svg("cold-start")

@@ -7,15 +7,16 @@
 //!    share: a closed loop keeps sending, and of a path's own latency the table says nothing.
 //!
 //! Limits: the table's unit is not stated, and is taken to be reads a second. There is no memory: a share has its
-//! throughput at once.
+//! throughput at once. A shorter control period has the same noise, which favours policies that ask for one: counted over
+//! the same requests it would be larger.
 
 use super::surface::Point;
 use forebay_policy::rng::Rng;
 use forebay_policy::split::{Path, PathTick, Tick};
 
-/// The control period.
+/// A tick.
 pub const TICK_NS: u64 = 100_000_000;
-/// Standard deviation of a period's throughput, as a part of it.
+/// Standard deviation of a control period's throughput, as a part of it.
 pub const NOISE: f64 = 0.02;
 /// What the authors read.
 pub const BLOCK_BYTES: u64 = 64 << 10;
