@@ -1,10 +1,11 @@
 # What people and CI run. Everything is built under target/ (or CARGO_TARGET_DIR).
-.PHONY: help demo test bench soak fmt lint docs deps clean
+.PHONY: help demo test bench experiments soak fmt lint docs deps clean
 
 help:
 	@echo "make demo   see the gain: a slow back end, a cached volume, reads and writes through it"
 	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
 	@echo "make bench  every benchmark in bench/, against its peers (about half an hour)"
+	@echo "make experiments  every experiment in full; writes docs/results"
 	@echo "make soak   an hour of load; memory and descriptors must not grow"
 	@echo "make fmt | lint | docs | deps | clean"
 
@@ -18,6 +19,10 @@ test: deps
 
 bench: deps
 	@scripts/bench
+
+experiments:
+	cargo build --release --locked -p forebay-cli
+	@scripts/experiments $${CARGO_TARGET_DIR:-target}/release/forebay docs/results
 
 soak: deps
 	@bench/volume --only growth --minutes 60
