@@ -1,6 +1,6 @@
 //! For tests: two paths and clients that keep so many requests in flight, in equilibrium.
 //!
-//! A path needs `base_ns` for a read and moves at most `bytes_per_second`. With a share s of the reads, throughput is
+//! A path needs `base_ns` and the time of its bytes for a read, and moves at most `bytes_per_second`. With a share s of the reads, throughput is
 //! the least of what the requests in flight can ask for, and of what either path allows, over its part (the asymptotic
 //! bounds of Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys 10(3),
 //! 1978). The path that bounds it holds all requests that the other does not.
@@ -43,10 +43,15 @@ impl World {
         }
     }
 
+    /// What a read takes on a path that does nothing else.
+    fn alone_ns(&self, path: usize) -> f64 {
+        self.base_ns[path] + f64::from(self.block_bytes) * 1e9 / self.bytes_per_second[path]
+    }
+
     /// Reads a second.
     fn reads(&self, share: f64) -> f64 {
         let parts = [share, 1.0 - share];
-        let cycle_ns: f64 = (0..2).map(|path| parts[path] * self.base_ns[path]).sum();
+        let cycle_ns: f64 = (0..2).map(|path| parts[path] * self.alone_ns(path)).sum();
         (0..2)
             .map(|path| self.bytes_per_second[path] / f64::from(self.block_bytes) / parts[path].max(1e-9))
             .fold(self.in_flight * 1e9 / cycle_ns, f64::min)
@@ -78,7 +83,7 @@ impl World {
         }
         let reads = self.reads(share);
         let parts = [share, 1.0 - share];
-        let mut held = [0, 1].map(|path: usize| reads * parts[path] * self.base_ns[path] / 1e9);
+        let mut held = [0, 1].map(|path: usize| reads * parts[path] * self.alone_ns(path) / 1e9);
         let limits = [0, 1].map(|path: usize| parts[path] / self.bytes_per_second[path]);
         let bottleneck = usize::from(limits[1] > limits[0]);
         held[bottleneck] = self.in_flight - held[1 - bottleneck];
