@@ -57,18 +57,20 @@ pub use tick::{TICK_NS, Tick, VolumeTick};
 use crate::dice::Dice;
 use clients::Clients;
 use forebay_core::{
-    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, VolumeConfig, VolumeId, WriteMode,
+    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, SplitConfig, VolumeConfig, VolumeId,
+    WriteMode,
 };
 use forebay_engine::attach::Plan;
 use forebay_engine::device::Device;
 use forebay_engine::reactor::Reactor;
-use forebay_engine::shard::{Host, Shard, ShardDisk, ShardParts};
+use forebay_engine::shard::{Command, CommandOrder, Host, Shard, ShardDisk, ShardParts};
 use forebay_policy::evict::PolicyKind;
 use forebay_uring::Arena;
 use link::Link;
 use station::{Handle, Station};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::mpsc::{Sender, channel};
 use tick::Ticks;
 use warm::Warm;
 
@@ -178,12 +180,13 @@ pub struct PacedWorld {
     disk: Handle,
     backends: Vec<Handle>,
     links: Vec<Rc<RefCell<Link>>>,
+    commands: Sender<Command>,
     ticks: Ticks,
 }
 
 impl PacedWorld {
     /// A world at time 0, everything cached, its clients about to begin. `configure` may change what the cache is told,
-    /// its policies above all; not its sizes.
+    /// how it splits hits above all; not its sizes.
     ///
     /// # Panics
     /// When the setup makes no sense.
@@ -213,6 +216,7 @@ impl PacedWorld {
         let stations = stations.map(|(handle, bytes)| Station::new(handle.clone(), *bytes, dice.fork(), None));
         let stations = stations.map(|station| Box::new(station) as Box<dyn Device>).collect();
         let (now_ns, stop_ns) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (commands, orders) = channel();
         let parts = ShardParts {
             cache: Cache::new(config.clone()).expect("a sound configuration"),
             arena,
@@ -222,7 +226,7 @@ impl PacedWorld {
             disk: Some(ShardDisk { device: Box::new(device), format: planned.disk }),
             backends: stations,
             host: Box::new(SoundHost),
-            commands: None,
+            commands: Some(orders),
         };
         let mut world = Self {
             shard: Shard::new(parts, &config),
@@ -234,6 +238,7 @@ impl PacedWorld {
             ticks: Ticks::new(backends.len()),
             backends,
             links,
+            commands,
         };
         world.recover();
         for (volume, setup) in setup.volumes.iter().enumerate() {
@@ -298,6 +303,14 @@ impl PacedWorld {
         assert!(pages <= self.pages_in_flight_max, "{pages} pages in flight");
     }
 
+    /// From the next turn on, the volume's hits are split so.
+    pub fn set_split(&mut self, volume: usize, split: SplitConfig) {
+        let order = CommandOrder::SetSplit { volume: VolumeId(volume as u16), split };
+        // Nobody waits for the answer: it cannot be refused.
+        let (answer, _) = channel();
+        self.commands.send(Command { order, answer }).expect("the shard is there");
+    }
+
     fn path(&self, path: Path) -> &Handle {
         match path {
             Path::Disk => &self.disk,
@@ -359,6 +372,7 @@ fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {
         region_bytes: planned.disk.region_bytes(VolumeId(at as u16)),
         in_flight_regions: planned.in_flight_regions[at].clone(),
         range_bytes_max: 1 << 30,
+        split: SplitConfig::default(),
     };
     // As many again for stores, and a quarter that only memory hits may use.
     let frames = setup.pages_in_flight_max * 3 + 64;

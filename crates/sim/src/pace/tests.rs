@@ -1,4 +1,5 @@
 use super::*;
+use forebay_core::SplitKind;
 use forebay_engine::device::{DeviceDone, DeviceOp, OpKind};
 use forebay_engine::devices::memory::Memory;
 use forebay_engine::devices::paced::{Pace, Paced};
@@ -167,6 +168,42 @@ fn writes_go_to_both_paths_and_reads_alone_write_nothing() {
     // Slots, and the table's sectors that changed.
     assert!(tick.disk.write_bytes as f64 > volume.writes as f64 * f64::from(PAGE) * 0.9, "{tick:?}");
     assert_eq!((volume.backend.reads, world.cache().stats().bad_blocks), (0, 0));
+}
+
+/// What a share of the cache disk makes of both paths: each at most its rate, and all in flight somewhere.
+fn split_delivers(in_flight: u32, disk_share: f64) -> f64 {
+    let lone_s = |path: PathModel| f64::from(PAGE) / path.delivers_bytes_per_second(1, PAGE);
+    let mean_s = disk_share * lone_s(DISK) + (1.0 - disk_share) * lone_s(BACKEND);
+    let by_latency = f64::from(in_flight) * f64::from(PAGE) / mean_s;
+    by_latency.min(DISK.bytes_per_second as f64 / disk_share).min(BACKEND.bytes_per_second as f64 / (1.0 - disk_share))
+}
+
+#[test]
+fn a_static_split_delivers_what_both_paths_do_and_writes_nothing() {
+    for (depth, disk_permil) in [(1, 500), (4, 800), (32, 667), (32, 500), (32, 900)] {
+        let split = SplitConfig { kind: SplitKind::Static { disk_permil }, ..SplitConfig::default() };
+        let mut world = PacedWorld::new(&small(Load::reads(1, depth, PAGE)), |config| config.volumes[0].split = split);
+        world.run_for(SECOND);
+        let tick = world.between(SECOND / 5, SECOND);
+        let share = f64::from(disk_permil) / 1e3;
+        assert_near(tick.volumes[0].disk_share(), share, 0.02);
+        assert_near(tick.bytes_per_second(), split_delivers(depth, share), 0.05);
+        assert_eq!((tick.disk.writes, world.cache().stats().volumes[0].split_mismatches), (0, 0));
+    }
+}
+
+#[test]
+fn a_split_may_change_while_clients_go_on() {
+    let mut world = started(&small(Load::reads(4, 8, PAGE)));
+    world.run_for(SECOND);
+    world.set_split(0, SplitConfig { kind: SplitKind::BackendOnly, ..SplitConfig::default() });
+    world.run_for(SECOND);
+    world.set_split(0, SplitConfig::default());
+    world.run_for(SECOND);
+    let rate = |second: u64| world.between(second * SECOND + SECOND / 2, (second + 1) * SECOND).bytes_per_second();
+    assert_near(rate(0), 200e6, 0.02);
+    assert_near(rate(1), 100e6, 0.02);
+    assert_near(rate(2), 200e6, 0.02);
 }
 
 /// What ends when, if at each of these times a read of that length comes.
