@@ -26,6 +26,12 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// When there is no such volume or range, or it could not be done now.
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError>;
+
+    /// Splits the volume's hits by another policy from now on, until the cache stops; `disk_percent` is for `static`.
+    ///
+    /// # Errors
+    /// When there is no such volume or policy.
+    fn split(&self, volume: &str, policy: &str, disk_percent: Option<u64>) -> Result<(), ControlError>;
 }
 
 /// Where a cache stands.

@@ -25,4 +25,4 @@ pub use latency::Latency;
 pub use metrics::reference as metrics_reference;
 pub use route::reference as api_reference;
 pub use server::{AdminError, AdminServer};
-pub use snapshot::{Disk, Nbd, Queues, Recovery, Snapshot, Status, Tier, Volume, VolumeStatus};
+pub use snapshot::{Disk, Nbd, PathEstimate, Queues, Recovery, Snapshot, Split, Status, Tier, Volume, VolumeStatus};

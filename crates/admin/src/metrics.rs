@@ -6,7 +6,7 @@
 
 use crate::control::State;
 use crate::latency::Latency;
-use crate::snapshot::{Disk, Snapshot, Volume};
+use crate::snapshot::{Disk, PathEstimate, Snapshot, Split, Volume};
 use prometheus_client::encoding::text::encode_eof;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -86,8 +86,15 @@ const METRICS: &[Metric] = &[
         |s| by(s, "op", &[("read", |v| v.read_bytes), ("write", |v| v.write_bytes)])),
     counter("forebay_volume_errors", "volume, op", "Requests that failed.",
         |s| by(s, "op", &[("read", |v| v.read_errors), ("write", |v| v.write_errors), ("flush", |v| v.flush_errors)])),
-    counter("forebay_volume_read_parts", "volume, path", "Parts of reads (one a page) by the farthest path they needed: memory and disk are hits, backend is a miss.",
-        |s| by(s, "path", &[("memory", |v| v.memory_hits), ("disk", |v| v.disk_hits), ("backend", |v| v.misses)])),
+    counter("forebay_volume_read_parts", "volume, path", "Parts of reads (one a page) by the farthest path they needed: memory and disk are hits, split a hit on disk that the back end served, backend a miss.",
+        |s| by(s, "path", &[("memory", |v| v.memory_hits), ("disk", |v| v.disk_hits), ("split", |v| v.backend_hits), ("backend", |v| v.misses)])),
+    counter("forebay_volume_split_failover_parts", "volume", "Hits that the back end was to serve and the cache disk did: the back end failed or was late.", |s| volumes(s, |v| v.split_failovers)),
+    counter("forebay_volume_split_mismatched_blocks", "volume", "Blocks that back end and cache disk did not agree about; the cached copy was dropped.", |s| volumes(s, |v| v.split_mismatches)),
+    gauge("forebay_volume_split_disk_ratio", "volume", "Share of the hits on disk that the cache disk serves.", |s| split(s, |split| split.disk_share_permil as f64 / 1e3)),
+    gauge("forebay_volume_split_severity_ratio", "volume", "How congested the back end seems, 0 to 1.", |s| split(s, |split| split.severity_permil as f64 / 1e3)),
+    gauge("forebay_volume_split_congested", "volume", "1 while the policy takes the back end for congested.", |s| split(s, |split| f64::from(u8::from(split.mode == "congestion")))),
+    gauge("forebay_volume_path_estimate_bytes_per_second", "volume, path", "What a path is thought to deliver; 0 where it is not known.", |s| estimates(s, |path| path.bytes_per_second as f64)),
+    gauge("forebay_volume_path_estimate_seconds", "volume, path", "How long a read of a path is thought to take; 0 where it is not known.", |s| estimates(s, |path| path.latency_ns as f64 / 1e9)),
     counter("forebay_volume_recovering_parts", "volume", "Misses while the slot table was being read; some of their pages were warm.",
         |s| volumes(s, |v| v.recovering_misses)),
     counter("forebay_volume_path_bytes", "volume, path, op", "Bytes that moved by path.", path_bytes),
@@ -140,6 +147,21 @@ fn queues(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
 
 fn volumes(snapshot: &Snapshot, read: ReadVolume) -> Vec<(Labels, u64)> {
     snapshot.volumes.iter().map(|volume| (of(volume), read(volume))).collect()
+}
+
+fn split(snapshot: &Snapshot, read: fn(&Split) -> f64) -> Vec<(Labels, f64)> {
+    let splits = snapshot.volumes.iter().filter_map(|volume| Some((of(volume), volume.split.as_ref()?)));
+    splits.map(|(labels, split)| (labels, read(split))).collect()
+}
+
+fn estimates(snapshot: &Snapshot, read: fn(&PathEstimate) -> f64) -> Vec<(Labels, f64)> {
+    let splits = snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.split.as_ref()?)));
+    let of_path = |volume: &Volume, path: &str| [of(volume), vec![("path", path.to_owned())]].concat();
+    splits
+        .flat_map(|(volume, split)| {
+            [(of_path(volume, "disk"), read(&split.disk)), (of_path(volume, "backend"), read(&split.backend))]
+        })
+        .collect()
 }
 
 fn by(snapshot: &Snapshot, label: &'static str, rows: &[(&'static str, ReadVolume)]) -> Vec<(Labels, u64)> {

@@ -14,6 +14,7 @@ pub(crate) enum Route {
     Stats,
     Flush { volume: String },
     Evict { volume: String, offset: u64, length: Option<u64> },
+    Split { volume: String, policy: String, disk_percent: Option<u64> },
 }
 
 /// Why nothing is; the status follows from it.
@@ -40,6 +41,7 @@ const READ: &[(&str, Route, &str)] = &[
 const VOLUME: &[(&str, &str)] = &[
     ("flush", "Makes every answered write durable."),
     ("evict", "Drops clean pages from both tiers. Query: `offset` (default 0) and `length` (default: to the end), in bytes."),
+    ("split", "Splits hits by another policy until the cache stops. Query: `policy`, and `disk_percent` with `static`."),
 ];
 
 const VOLUMES: &str = "/api/v1/volumes/";
@@ -67,6 +69,9 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
     if verb == "flush" {
         return Ok(Route::Flush { volume });
     }
+    if verb == "split" {
+        return split(volume, query);
+    }
     let (mut offset, mut length) = (0, None);
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -80,8 +85,24 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
     Ok(Route::Evict { volume, offset, length })
 }
 
+fn split(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
+    let (mut policy, mut disk_percent) = (String::new(), None);
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let number = || value.parse().ok().filter(|percent| *percent <= 100);
+        match name {
+            "policy" => policy = value.to_owned(),
+            "disk_percent" => {
+                disk_percent = Some(number().ok_or_else(|| invalid(name, "its value is not a percentage"))?);
+            }
+            _ => return Err(invalid(name, "it is not known")),
+        }
+    }
+    Ok(Route::Split { volume, policy, disk_percent })
+}
+
 fn invalid(name: &str, cause: &str) -> NoRoute {
-    let next = "give offset and length in bytes";
+    let next = "docs/reference/admin-api.md lists the parameters";
     NoRoute::Error(ControlError::new(ErrorKind::Invalid, format!("parameter {name:?}"), cause, next))
 }
 

@@ -189,6 +189,9 @@ impl Endpoint {
             Route::Evict { volume, offset, length } => {
                 self.order("evict", volume, move |control, volume| control.evict(volume, offset, length)).await
             }
+            Route::Split { volume, policy, disk_percent } => {
+                self.order("split", volume, move |control, volume| control.split(volume, &policy, disk_percent)).await
+            }
         }
     }
 

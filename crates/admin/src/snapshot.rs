@@ -124,6 +124,18 @@ pub struct Volume {
     pub memory_hits: u64,
     /// Parts of reads that the cache disk was needed for.
     pub disk_hits: u64,
+    /// Parts of reads that the cache disk could have answered and the back end did, because that was faster.
+    #[serde(default)]
+    pub backend_hits: u64,
+    /// Of these, those that the cache disk answered after all: the back end failed or was late.
+    #[serde(default)]
+    pub split_failovers: u64,
+    /// Blocks that back end and cache disk did not agree about.
+    #[serde(default)]
+    pub split_mismatches: u64,
+    /// How hits are split; `None` if they are not.
+    #[serde(default)]
+    pub split: Option<Split>,
     /// Parts of reads that the back end was needed for.
     pub misses: u64,
     /// Of the misses, those while the slot table was being read.
@@ -154,11 +166,39 @@ pub struct Volume {
     pub flush_latency: Latency,
 }
 
+/// How a volume's hits on the cache disk are split, and what the policy believes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// The policy's name.
+    pub policy: String,
+    /// `no-table`, `warmup`, `stable` or `congestion`.
+    pub mode: String,
+    /// Of a thousand hits, those for the cache disk.
+    pub disk_share_permil: u64,
+    /// How congested the back end seems, 0 to 1000.
+    pub severity_permil: u64,
+    /// What hits may take from the back end; 0: any amount.
+    pub backend_bytes_per_second_max: u64,
+    /// The cache disk.
+    pub disk: PathEstimate,
+    /// The back end.
+    pub backend: PathEstimate,
+}
+
+/// What a path is thought to be able to do; 0 where it is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathEstimate {
+    /// What it delivers.
+    pub bytes_per_second: u64,
+    /// How long a read takes.
+    pub latency_ns: u64,
+}
+
 impl Volume {
     /// Hits in either tier, of all parts of reads; `None` before the first.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
-        let hits = self.memory_hits + self.disk_hits;
+        let hits = self.memory_hits + self.disk_hits + self.backend_hits;
         let parts = hits + self.misses;
         (parts > 0).then(|| hits as f64 / parts as f64)
     }

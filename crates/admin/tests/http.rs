@@ -45,6 +45,14 @@ impl Control for Fake {
         }
     }
 
+    fn split(&self, volume: &str, policy: &str, _: Option<u64>) -> Result<(), ControlError> {
+        if volume != "vm1" {
+            return Err(ControlError::no_volume(volume));
+        }
+        assert_eq!(policy, "climb");
+        Ok(())
+    }
+
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
         self.orders.lock().expect("unpoisoned").push(format!("evict {volume} {offset} {length:?}"));
         Ok(())

@@ -84,6 +84,16 @@ impl AdminClient {
         self.order(volume, &format!("evict?offset={offset}{length}"))
     }
 
+    /// Splits a volume's hits by another policy.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn split(&self, volume: &str, policy: &str, disk_percent: Option<u64>) -> Result<(), AskError> {
+        let policy = utf8_percent_encode(policy, IN_PATH);
+        let share = disk_percent.map(|percent| format!("&disk_percent={percent}")).unwrap_or_default();
+        self.order(volume, &format!("split?policy={policy}{share}"))
+    }
+
     fn order(&self, volume: &str, verb: &str) -> Result<(), AskError> {
         let volume = utf8_percent_encode(volume, IN_PATH);
         let url = self.url(&format!("/api/v1/volumes/{volume}/{verb}"));

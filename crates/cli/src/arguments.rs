@@ -43,6 +43,10 @@ pub enum Verb {
     Flush(Flush),
     /// Drop clean pages of a volume from the cache.
     Evict(Evict),
+    /// Tell how a volume's hits are split over cache disk and back end, and why.
+    Explain(Explain),
+    /// Split a volume's hits by another policy, until the server stops.
+    Split(Split),
     /// Show the gain: a slow back end, a cached volume, reads and writes through NBD; cleans up after itself.
     Demo(Demo),
     /// Run an experiment: policies in a world, judged beside what their papers report.
@@ -119,6 +123,31 @@ pub struct Evict {
     /// Which part: OFFSET+LENGTH, such as 1GiB+64MiB; without a length to the end. Default: all of it.
     #[arg(value_parser = parse_range)]
     pub range: Option<ByteRange>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The volume.
+    pub volume: String,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay split`.
+#[derive(Debug, Args)]
+pub struct Split {
+    /// The volume.
+    pub volume: String,
+    /// The policy, as in the configuration: off, expected-delay, climb, orthus, static, cache-only, backend-only.
+    pub policy: String,
+    /// With static: the share of hits that the cache disk serves, in per cent.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub disk_percent: Option<u64>,
     /// Which server.
     #[command(flatten)]
     pub running: Running,

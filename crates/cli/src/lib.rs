@@ -44,6 +44,8 @@ pub fn run() -> Exit {
         Verb::Stats(stats) => verb::stats(stats, output),
         Verb::Flush(flush) => verb::flush(flush, output),
         Verb::Evict(evict) => verb::evict(evict, output),
+        Verb::Explain(explain) => verb::explain(explain, output),
+        Verb::Split(split) => verb::split(split),
         Verb::Demo(demo) => demo::demo(demo, output),
         Verb::Experiment(experiment) => verb::experiment(experiment, output),
         Verb::Docs(docs) => verb::docs(docs),

@@ -15,6 +15,8 @@ const HOUR: u64 = 3_600_000_000_000;
 pub const POLICIES: &[&str] = &["lru", "lfu", "random", "fifo", "s3fifo"];
 /// The write modes by their configured names.
 pub const MODES: &[&str] = &["through", "around", "pass", "read-only", "back"];
+/// The policies that split hits, by their configured names.
+pub const SPLITS: &[&str] = &["off", "cache-only", "backend-only", "static", "climb", "orthus", "expected-delay"];
 /// The log levels.
 pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 
@@ -149,6 +151,14 @@ pub const KEYS: &[Key] = &[
         "Connections to an NBD back end, where its export allows several."),
     key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),
         "A request that the back end leaves unanswered for this long fails with EIO."),
+    key("volume.split.policy", Kind::Choice(SPLITS), Default("off"),
+        "Which hits on the cache disk the back end serves. `off`: none. `expected-delay`: each path is filled to what it \
+         bears now. `climb` and `orthus` search for the best share; `static` keeps `disk_percent`; `cache-only` and \
+         `backend-only` are for comparison."),
+    key("volume.split.disk_percent", Kind::Count(0, 100), Optional,
+        "With `static`: the share of hits that the cache disk serves, in per cent."),
+    key("volume.split.backend_bytes_per_second_max", Kind::Rate, Optional,
+        "Hits take no more than this from the back end, for one that bills what it sends. Default: any amount."),
     key("volume.paced.rate", Kind::Rate, Optional,
         "Slow the back end down to this rate. For tests and the demo."),
     key("volume.paced.latency", Kind::Time(0, 60_000 * MS), Optional,
@@ -213,6 +223,11 @@ mod tests {
                 assert_ne!(key.flag(), other.flag());
             }
         }
+    }
+
+    #[test]
+    fn splits_are_those_of_the_cache() {
+        assert!(SPLITS.iter().copied().eq(forebay_core::SplitKind::NAMED.map(|(name, _)| name)));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     backends(global, volumes, report);
     for volume in volumes {
         mode(volume, report);
+        split(volume, report);
         connections(volume, report);
     }
     disk
@@ -277,6 +278,18 @@ fn mode(volume: &Scope, report: &mut Report) {
                 "use \"through\": writes are answered when the back end has them",
             ),
         );
+    }
+}
+
+fn split(volume: &Scope, report: &mut Report) {
+    let is_static = volume.choice("volume.split.policy") == Some("static");
+    let has_share = volume.is_given("volume.split.disk_percent");
+    if is_static && !has_share {
+        let complaint = Complaint::new("a static split needs its share", "give disk_percent, such as 70");
+        report.error(volume.place("volume.split.policy"), complaint);
+    } else if has_share && !is_static {
+        let complaint = Complaint::new("only a static split has a share", "remove it, or set policy = \"static\"");
+        report.warning(volume.place("volume.split.disk_percent"), complaint);
     }
 }
 

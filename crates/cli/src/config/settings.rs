@@ -4,7 +4,7 @@ use super::backend::Backend;
 use super::disk::DiskSettings;
 use super::scope::Scope;
 use crate::budget::{Budget, Demand};
-use forebay_core::{AdmissionConfig, Limits, WriteMode};
+use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -87,6 +87,8 @@ pub struct VolumeSettings {
     pub connections: u32,
     /// Deadline of a request to the back end.
     pub timeout_ns: u64,
+    /// How its hits on the cache disk are split.
+    pub split: SplitConfig,
     /// Slows the back end down.
     pub paced: Option<Paced>,
 }
@@ -195,8 +197,18 @@ impl VolumeSettings {
             mode: sound("volume.mode", scope.choice("volume.mode").and_then(WriteMode::from_name)),
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
+            split: split_of(scope),
             paced: paced.then(|| Paced { rate_bytes_per_s, latency_ns: latency.unwrap_or(0) }),
         }
+    }
+}
+
+fn split_of(scope: &Scope) -> SplitConfig {
+    let disk_permil = scope.number("volume.split.disk_percent").map_or(1000, |percent| percent as u16 * 10);
+    let kind = scope.choice("volume.split.policy").and_then(|name| SplitKind::from_name(name, disk_permil));
+    SplitConfig {
+        kind: sound("volume.split.policy", kind),
+        backend_bytes_per_second_max: scope.number("volume.split.backend_bytes_per_second_max").unwrap_or(0),
     }
 }
 

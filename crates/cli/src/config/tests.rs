@@ -212,7 +212,7 @@ fn unknown_keys_name_the_nearest() {
     }
     expect(
         &volume("backend = \"/nonexistent/v\"\nmodus = \"through\"\npaced = { rat = \"1MB/s\" }"),
-        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, connections, timeout, paced\n\
+        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, connections, timeout, split, paced\n\
          f.toml:6:11: unknown key \"rat\" in [volume.paced]; nearest: \"rate\"\n",
     );
 }
@@ -480,5 +480,20 @@ fn no_text_is_a_panic() {
             let changed = format!("{}{byte}{}", &SOUND[..at], &SOUND[at + 1..]);
             let _ = said(&changed, &Environment::new());
         }
+    }
+}
+
+#[test]
+fn a_static_split_has_a_share_and_only_that() {
+    let with = |split: &str| volume(&format!("backend = \"memory:1GiB\"\nsplit = {{ {split} }}"));
+    let split = sound(&with("policy = \"static\", disk_percent = 70")).volumes[0].split;
+    assert_eq!(split.kind, forebay_core::SplitKind::Static { disk_permil: 700 });
+    for (split, problem) in [
+        ("policy = \"static\"", "needs its share"),
+        ("policy = \"climb\", disk_percent = 70", "only a static split"),
+        ("policy = \"climbing\"", "climb"),
+    ] {
+        let said = said(&with(split), &Environment::new());
+        assert!(said.contains(problem), "{said}");
     }
 }

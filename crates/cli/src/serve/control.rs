@@ -3,11 +3,15 @@
 use super::shard::read;
 use crate::config::Settings;
 use forebay_admin::{
-    Control, ControlError, Disk, ErrorKind, Latency, Nbd, Queues, Recovery, Snapshot, State, Tier, Volume,
+    Control, ControlError, Disk, ErrorKind, Latency, Nbd, PathEstimate, Queues, Recovery, Snapshot, Split, State, Tier,
+    Volume,
 };
-use forebay_core::{Gauges, Histogram, ReplyError, Stats, VolumeId, VolumeStats};
+use forebay_core::{
+    Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitReport, Stats, VolumeId, VolumeStats,
+};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
+use forebay_policy::split::Path;
 use forebay_uring::Wake;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +32,8 @@ pub(super) struct Published {
     pub(super) stats: Stats,
     pub(super) gauges: Gauges,
     pub(super) nbd: Counters,
+    /// By volume; `None` where nothing is split.
+    pub(super) splits: Vec<Option<(SplitConfig, SplitReport)>>,
     /// The shard is to end.
     pub(super) end: bool,
 }
@@ -37,6 +43,8 @@ struct VolumeName {
     mode: String,
     backend: String,
     bytes: u64,
+    /// See [`SplitConfig`].
+    split_limit: u64,
 }
 
 /// See the module.
@@ -65,6 +73,7 @@ impl ShardControl {
             mode: volume.mode.name().to_owned(),
             backend: volume.backend.to_string(),
             bytes: export.info.size_bytes,
+            split_limit: volume.split.backend_bytes_per_second_max,
         });
         Self {
             started: Instant::now(),
@@ -152,8 +161,10 @@ impl Control for ShardControl {
 
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
         let state = self.state();
-        let (stats, gauges, nbd) = read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd));
-        let volumes = self.volumes.iter().zip(&stats.volumes);
+        let (stats, gauges, nbd, mut splits) =
+            read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd, p.splits.clone()));
+        splits.resize(stats.volumes.len(), None);
+        let volumes = self.volumes.iter().zip(&stats.volumes).zip(splits);
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
@@ -173,7 +184,7 @@ impl Control for ShardControl {
                 stores: gauges.stores.into(),
             },
             intent_regions: gauges.intent_regions.into(),
-            volumes: volumes.map(|(name, stats)| volume(name, stats)).collect(),
+            volumes: volumes.map(|((name, stats), split)| volume(name, stats, split)).collect(),
             nbd: nbd_of(&nbd),
         })
     }
@@ -187,6 +198,26 @@ impl Control for ShardControl {
         let id = self.volume(volume)?;
         let length = length.unwrap_or_else(|| self.volumes[id.index()].bytes.saturating_sub(offset));
         self.obeyed(volume, CommandOrder::Evict { volume: id, offset, length })
+    }
+
+    fn split(&self, volume: &str, policy: &str, disk_percent: Option<u64>) -> Result<(), ControlError> {
+        let id = self.volume(volume)?;
+        let invalid = |cause: String, next: &str| {
+            Err(ControlError::new(ErrorKind::Invalid, format!("policy \"{policy}\""), cause, next))
+        };
+        let permil = disk_percent.map_or(1000, |percent| percent.min(100) as u16 * 10);
+        let Some(kind) = SplitKind::from_name(policy, permil) else {
+            let names = SplitKind::NAMED.map(|(name, _)| name).join(", ");
+            return invalid("there is none of that name".to_owned(), &format!("known are {names}"));
+        };
+        if matches!(kind, SplitKind::Static { .. }) != disk_percent.is_some() {
+            return invalid("a static split has a share, and only that".to_owned(), "give disk_percent with static");
+        }
+        let limit = read(&self.published, |p| p.splits.get(id.index()).copied().flatten());
+        let backend_bytes_per_second_max =
+            limit.map_or(self.volumes[id.index()].split_limit, |(config, _)| config.backend_bytes_per_second_max);
+        let split = SplitConfig { kind, backend_bytes_per_second_max };
+        self.obeyed(volume, CommandOrder::SetSplit { volume: id, split })
     }
 }
 
@@ -211,8 +242,31 @@ fn disk(stats: &Stats, gauges: &Gauges) -> Disk {
     }
 }
 
-fn volume(name: &VolumeName, stats: &VolumeStats) -> Volume {
+fn split_of((config, report): (SplitConfig, SplitReport)) -> Split {
+    let path = |path: Path| PathEstimate {
+        bytes_per_second: report.bytes_per_second[path.index()] as u64,
+        latency_ns: report.latency_ns[path.index()],
+    };
+    Split {
+        policy: config.kind.name().to_owned(),
+        mode: match report.mode {
+            SplitMode::NoTable => "no-table",
+            SplitMode::Warmup => "warmup",
+            SplitMode::Stable => "stable",
+            SplitMode::Congestion => "congestion",
+        }
+        .to_owned(),
+        disk_share_permil: (report.disk_share * 1000.0).round() as u64,
+        severity_permil: report.severity_permil.into(),
+        backend_bytes_per_second_max: config.backend_bytes_per_second_max,
+        disk: path(Path::DISK),
+        backend: path(Path::BACKEND),
+    }
+}
+
+fn volume(name: &VolumeName, stats: &VolumeStats, split: Option<(SplitConfig, SplitReport)>) -> Volume {
     Volume {
+        split: split.map(split_of),
         name: name.name.clone(),
         mode: name.mode.clone(),
         backend: name.backend.clone(),
@@ -225,6 +279,9 @@ fn volume(name: &VolumeName, stats: &VolumeStats) -> Volume {
         write_bytes: stats.write_bytes,
         memory_hits: stats.memory_hits,
         disk_hits: stats.disk_hits,
+        backend_hits: stats.backend_hits,
+        split_failovers: stats.split_failovers,
+        split_mismatches: stats.split_mismatches,
         misses: stats.misses,
         recovering_misses: stats.recovering,
         memory_read_bytes: stats.memory_read_bytes,

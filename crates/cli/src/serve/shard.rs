@@ -81,6 +81,9 @@ fn publish(shard: &mut Running, published: &Mutex<Published>) -> bool {
     let mut to = published.lock().unwrap_or_else(PoisonError::into_inner);
     to.stats.clone_from(cache.stats());
     to.gauges = cache.gauges();
+    let volumes = 0..to.stats.volumes.len() as u16;
+    to.splits.clear();
+    to.splits.extend(volumes.map(|volume| cache.split_report(VolumeId(volume))));
     to.nbd = counters;
     to.end
 }
@@ -190,7 +193,7 @@ fn cache_config(
             ),
             in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
             range_bytes_max: geometry.range_bytes_max,
-            split: forebay_core::SplitConfig::default(),
+            split: volume.split,
         }
     };
     CacheConfig {

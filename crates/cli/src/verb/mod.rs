@@ -3,6 +3,7 @@
 mod check;
 mod docs;
 mod experiment;
+mod explain;
 mod orders;
 mod stats;
 mod status;
@@ -11,6 +12,7 @@ pub(crate) use check::check;
 pub(crate) use docs::docs;
 pub use docs::pages;
 pub(crate) use experiment::experiment;
+pub(crate) use explain::{explain, split};
 pub(crate) use orders::{evict, flush};
 pub(crate) use stats::stats;
 pub(crate) use status::status;

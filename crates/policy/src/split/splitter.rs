@@ -41,6 +41,31 @@ pub enum SplitKind {
 }
 
 impl SplitKind {
+    /// The kinds by name; of [`Self::Static`] with everything for the cache disk.
+    pub const NAMED: [(&str, Self); 7] = [
+        ("off", Self::Off),
+        ("cache-only", Self::CacheOnly),
+        ("backend-only", Self::BackendOnly),
+        ("static", Self::Static { disk_permil: 1000 }),
+        ("climb", Self::Climb),
+        ("orthus", Self::Orthus),
+        ("expected-delay", Self::ExpectedDelay),
+    ];
+
+    /// The kind of that name; `disk_permil` is for `static`.
+    #[must_use]
+    pub fn from_name(name: &str, disk_permil: u16) -> Option<Self> {
+        let (_, kind) = Self::NAMED.into_iter().find(|(known, _)| *known == name)?;
+        Some(if matches!(kind, Self::Static { .. }) { Self::Static { disk_permil } } else { kind })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let is = |kind: Self| core::mem::discriminant(&kind) == core::mem::discriminant(&self);
+        Self::NAMED.into_iter().find(|(_, kind)| is(*kind)).map_or("", |(name, _)| name)
+    }
+
     /// The policy; `None` for [`Self::Off`].
     #[must_use]
     pub fn build(self) -> Option<Box<dyn Split + Send>> {
@@ -224,6 +249,16 @@ mod tests {
         splitter.suspend(5);
         assert_eq!(splitter.choose(5 + SUSPEND_NS - 1, BYTES), Path::DISK);
         assert_eq!(splitter.choose(5 + SUSPEND_NS, BYTES), Path::BACKEND);
+    }
+
+    #[test]
+    fn every_kind_has_its_name() {
+        for (name, kind) in SplitKind::NAMED {
+            assert_eq!(kind.name(), name);
+            assert_eq!(SplitKind::from_name(name, 1000), Some(kind));
+        }
+        assert_eq!(SplitKind::from_name("static", 300), Some(SplitKind::Static { disk_permil: 300 }));
+        assert_eq!(SplitKind::from_name("fast", 0), None);
     }
 
     #[test]
