@@ -13,8 +13,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
-    RGBColor(0, 0, 0),
     RGBColor(150, 150, 150),
+    RGBColor(0, 0, 0),
 ];
 
 /// A line.
