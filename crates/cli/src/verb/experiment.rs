@@ -65,3 +65,18 @@ fn list(output: Output) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_that_is_missed_fails_a_full_run_only() {
+        let mut run = Run { is_quick: true, seed: 1, progress: &mut |_, _| {} };
+        let mut findings = EXPERIMENTS[0].run(&mut run).expect("findings");
+        findings.bars.iter_mut().for_each(|bar| bar.ok = true);
+        assert_eq!(exit_of(&findings, false), Exit::Ok);
+        findings.bars[0].ok = false;
+        assert_eq!((exit_of(&findings, false), exit_of(&findings, true)), (Exit::Partial, Exit::Ok));
+    }
+}
