@@ -14,14 +14,15 @@
 //! 3. Severity is `1000 (1 - L0 / L)`: the part of its capacity that the path lost, which is just what the formula for
 //!    the share wants to know.
 //! 4. Congestion begins at 70 permil, or where the path is noisy at 1.5 times the mean difference of one period's
-//!    latency to the next's (nearly four mean deviations of three periods together), and ends at five sevenths of that.
+//!    latency to the next's (nearly four mean deviations of three periods together), if two periods in a row are so by
+//!    themselves: one may be a mixture of two loads. It ends at five sevenths of that.
 //! 5. Once there is congestion the share moves away, and a path that is hardly asked shows no loss of capacity.
 //!    So a severity that falls is believed only where as much is in flight as at the worst, or where latency is normal
 //!    *and* more is delivered than at the worst. Else what is left of its capacity is taken for 3 % more each period,
 //!    which sends the path as much more: either that is delivered, or severity is seen again.
 //! 6. While there is no congestion, the latency enters the baselines, which forget in about 25 s.
-//! 7. Congestion that lasts [`ACCEPT_NS`] is the new normal: the baselines are raised to it, and
-//!    [`Verdict::normal_permil`] falls. When the path is found to deliver more again, it rises as far back.
+//! 7. Congestion that lasts [`ACCEPT_NS`] is the new normal. Capacity is watched as before, but
+//!    [`Verdict::normal_permil`] tells it and severity counts from there; it rises as the path delivers more again.
 //!
 //! Reads that were sent to a path where none ends are congestion too, of 1000, after three times what they
 //! should take and at least 300 ms.
@@ -76,8 +77,10 @@ const JITTER_PART_MIN: f64 = 1.0 / 64.0;
 const FASTER_PERIODS: u32 = 5;
 /// A path is never taken for slower than this part of what it was.
 const SLOWEST: f64 = 0.01;
-/// What is left of a path's capacity, where that cannot be seen, is taken for so much more each period.
+/// What is left of a path's capacity, where that cannot be seen, is taken for so much more each period: during
+/// congestion, and where it is normal.
 const HOPE: f64 = 1.03;
+const NORMAL_HOPE: f64 = 1.01;
 /// As much in flight as at the worst, and more delivered than then.
 const AS_MUCH: f64 = 0.9;
 const MORE: f64 = 1.05;
@@ -111,10 +114,11 @@ impl Period {
         Seen {
             load: Load {
                 block_bytes: (self.bytes as f64 / reads).max(1.0),
-                in_flight: (self.latency_ns / elapsed_ns).max(1.0),
+                in_flight: at_least_half(self.latency_ns / elapsed_ns),
             },
             latency_ns: (self.latency_ns / reads).max(1.0),
             reads: self.reads,
+            bytes_per_ns: self.bytes as f64 / elapsed_ns,
             volume_in_flight: self.volume_ns / elapsed_ns,
         }
     }
@@ -126,44 +130,42 @@ struct Seen {
     load: Load,
     latency_ns: f64,
     reads: u64,
+    bytes_per_ns: f64,
     /// Reads in flight on all paths.
     volume_in_flight: f64,
 }
 
-impl Seen {
-    fn bytes_per_ns(&self) -> f64 {
-        self.load.in_flight * self.load.block_bytes / self.latency_ns
-    }
+/// Below one read in flight a read seldom meets another: what it waits for grows with the chance that it does.
+fn at_least_half(in_flight: f64) -> f64 {
+    if in_flight < 1.0 { (1.0 + in_flight) / 2.0 } else { in_flight }
 }
 
-/// Congestion that is going on.
+/// Less capacity than the baselines say.
 #[derive(Clone, Copy, Debug)]
-struct Episode {
-    since_ns: u64,
-    /// Of 1.
-    severity: f64,
+struct Loss {
+    /// What is left, of 1.
+    left: f64,
     /// When it was worst: reads in flight, and bytes per nanosecond.
     in_flight: f64,
     delivered: f64,
 }
 
-impl Episode {
-    /// Step 5 of the module.
-    fn follow(&mut self, severity: f64, seen: &Seen, threshold: f64) {
-        if severity >= self.severity {
-            let since_ns = self.since_ns;
-            *self = Self::new(severity, seen, since_ns);
-        } else if seen.load.in_flight >= AS_MUCH * self.in_flight {
-            self.severity = severity;
-        } else if severity < threshold && seen.bytes_per_ns() > MORE * self.delivered {
-            self.severity = 0.0;
-        } else {
-            self.severity = 1.0 - (1.0 - self.severity).max(SLOWEST) * HOPE;
-        }
+impl Loss {
+    fn new(left: f64, seen: &Seen) -> Self {
+        Self { left, in_flight: seen.load.in_flight, delivered: seen.bytes_per_ns }
     }
 
-    fn new(severity: f64, seen: &Seen, since_ns: u64) -> Self {
-        Self { since_ns, severity, in_flight: seen.load.in_flight, delivered: seen.bytes_per_ns() }
+    /// Step 5 of the module. `left` is what seems to be left, `enough` what is no loss.
+    fn follow(&mut self, left: f64, seen: &Seen, enough: f64, hope: f64) {
+        if left <= self.left {
+            *self = Self::new(left, seen);
+        } else if seen.load.in_flight >= AS_MUCH * self.in_flight {
+            self.left = left;
+        } else if left > enough && seen.bytes_per_ns > MORE * self.delivered {
+            self.left = 1.0;
+        } else {
+            self.left = (self.left.max(SLOWEST) * hope).min(1.0);
+        }
     }
 }
 
@@ -181,18 +183,22 @@ pub struct DemandDetector {
     jitters: u32,
     /// Periods in which it was faster than it used to be.
     faster: u32,
-    episode: Option<Episode>,
-    /// Below the threshold.
+    loss: Option<Loss>,
+    /// The last period alone was one of less capacity.
+    is_short: bool,
+    /// Since when congestion lasts.
+    congested_ns: Option<u64>,
+    /// Severity of what is no congestion, of 1.
     severity: f64,
+    /// What is left of a path's capacity normally, now and at most; 1 but where congestion was accepted.
+    normal: f64,
+    normal_max: f64,
     /// When a verdict was last possible, and the latency then.
     judged_ns: u64,
     latency_ns: f64,
     /// Hits that were sent and did not end, and since when nothing did.
     pending: u64,
     stalled_ns: f64,
-    /// How many times as long a read takes as at first, where that was accepted; and what was delivered then.
-    slower: f64,
-    accepted: f64,
 }
 
 impl DemandDetector {
@@ -208,14 +214,16 @@ impl DemandDetector {
             jitter: 0.0,
             jitters: 0,
             faster: 0,
-            episode: None,
+            loss: None,
+            is_short: false,
+            congested_ns: None,
             severity: 0.0,
+            normal: 1.0,
+            normal_max: 1.0,
             judged_ns: 0,
             latency_ns: 0.0,
             pending: 0,
             stalled_ns: 0.0,
-            slower: 1.0,
-            accepted: 0.0,
         }
     }
 
@@ -283,6 +291,14 @@ impl DemandDetector {
         Some(sum / reads)
     }
 
+    /// Whether the newest period alone is one of less capacity.
+    fn is_newest_short(&self, enough: f64) -> bool {
+        let newest = self.window().next().map(Period::seen);
+        newest.is_some_and(|seen| {
+            self.baselines.longest(seen.load).is_some_and(|longest| longest < enough * seen.latency_ns)
+        })
+    }
+
     fn is_stalled(&self) -> bool {
         self.stalled_ns > (STALL_TIMES * self.latency_ns).max(STALL_NS)
     }
@@ -290,18 +306,24 @@ impl DemandDetector {
     /// Congestion begins at this severity, of 1, and ends below.
     fn threshold(&self) -> f64 {
         let enter = (ENTER_JITTER * self.jitter).max(ENTER);
-        if self.episode.is_some() { enter * LEAVE_PART } else { enter }
+        if self.congested_ns.is_some() { enter * LEAVE_PART } else { enter }
     }
 
+    /// Nothing can be said, so there is no congestion; what is normal stays so.
     fn calm(&mut self) {
-        self.episode = None;
+        self.congested_ns = None;
         self.severity = 0.0;
+        match &mut self.loss {
+            Some(loss) if self.normal < 1.0 => loss.left = self.normal,
+            _ => self.loss = None,
+        }
     }
 
+    /// That is no new normal, however long it lasts; and what is seen after it is believed.
     fn stall(&mut self, now_ns: u64) {
         self.judged_ns = now_ns;
-        let since_ns = self.episode.map_or(now_ns, |episode| episode.since_ns);
-        self.episode = Some(Episode { since_ns, severity: 1.0, in_flight: 0.0, delivered: 0.0 });
+        self.congested_ns = Some(now_ns);
+        self.loss = Some(Loss { left: 0.0, in_flight: 0.0, delivered: 0.0 });
     }
 
     /// Steps 2 to 7 of the module.
@@ -312,57 +334,56 @@ impl DemandDetector {
             self.baselines.learn(seen.load, seen.latency_ns);
             return;
         };
-        let ratio = seen.latency_ns / longest;
-        let threshold = self.threshold();
-        self.severity = (1.0 - 1.0 / ratio).max(0.0);
-        match &mut self.episode {
-            Some(episode) => {
-                episode.follow(self.severity, seen, threshold);
-                if episode.severity <= threshold {
-                    self.calm();
-                } else if now_ns - episode.since_ns >= ACCEPT_NS {
-                    self.accept();
-                }
-            }
-            None if self.severity > threshold => self.episode = Some(Episode::new(self.severity, seen, now_ns)),
-            None => self.learn(seen, ratio),
+        let left = longest / seen.latency_ns;
+        self.severity = (1.0 - left).max(0.0);
+        let enough = 1.0 - self.threshold();
+        let hope = if self.congested_ns.is_some() { HOPE } else { NORMAL_HOPE };
+        let is_short = self.is_newest_short(enough);
+        let was_short = core::mem::replace(&mut self.is_short, is_short);
+        match &mut self.loss {
+            Some(loss) => loss.follow(left, seen, enough, hope),
+            None if left >= enough => self.learn(seen, left),
+            None if was_short && is_short => self.loss = Some(Loss::new(left, seen)),
+            None => {}
         }
+        self.loss = self.loss.filter(|loss| loss.left < enough);
+        self.compare_with_normal(now_ns);
     }
 
-    fn learn(&mut self, seen: &Seen, ratio: f64) {
-        let is_faster = self.baselines.knows(seen.load) && ratio < 1.0 - self.threshold();
+    fn compare_with_normal(&mut self, now_ns: u64) {
+        let left = self.loss.map_or(1.0, |loss| loss.left.max(SLOWEST));
+        if left < self.normal_max * (1.0 - self.threshold()) {
+            let since_ns = *self.congested_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) < ACCEPT_NS {
+                return;
+            }
+            self.normal_max = left;
+        }
+        self.congested_ns = None;
+        self.normal = left;
+        self.normal_max = self.normal_max.max(left);
+    }
+
+    fn learn(&mut self, seen: &Seen, left: f64) {
+        let is_faster = self.baselines.knows(seen.load) && left > 1.0 + self.threshold();
         self.faster = if is_faster { self.faster + 1 } else { 0 };
         if self.faster == FASTER_PERIODS {
             self.faster = 0;
-            if self.slower > 1.0 && seen.bytes_per_ns() > MORE * self.accepted {
-                self.change_normal(ratio.max(1.0 / self.slower));
-            }
             self.baselines.forget(seen.load);
         }
         self.baselines.learn(seen.load, seen.latency_ns);
     }
 
-    fn accept(&mut self) {
-        if let Some(episode) = self.episode {
-            self.accepted = episode.delivered;
-            self.change_normal(1.0 / (1.0 - episode.severity).max(SLOWEST));
-        }
-        self.calm();
-    }
-
-    /// Everything takes `factor` times as long from now on.
-    fn change_normal(&mut self, factor: f64) {
-        let slower = (self.slower * factor).min(1.0 / SLOWEST);
-        self.baselines.scale(slower / self.slower);
-        self.slower = slower;
-    }
-
     fn verdict(&self) -> Verdict {
-        let severity = self.episode.map_or(self.severity, |episode| episode.severity);
+        let severity = match &self.loss {
+            Some(loss) if self.congested_ns.is_some() => 1.0 - loss.left / self.normal,
+            Some(_) => 0.0,
+            None => self.severity,
+        };
         Verdict {
-            severity_permil: (1_000.0 * severity + 0.5) as u32,
-            congested: self.episode.is_some(),
-            normal_permil: (1_000.0 / self.slower + 0.5) as u32,
+            severity_permil: (1_000.0 * severity.max(0.0) + 0.5) as u32,
+            congested: self.congested_ns.is_some(),
+            normal_permil: (1_000.0 * self.normal + 0.5) as u32,
         }
     }
 }

@@ -158,7 +158,7 @@ impl<C: Detect, B: Detect> SetShare for NetCas<C, B> {
 mod tests {
     use super::*;
     use crate::split::detector::{PaperDetector, Unwatched};
-    use crate::split::profile::{Row, full_points};
+    use crate::split::profile::{Row, Source, full_points};
     use crate::split::world::World;
     use proptest::prelude::*;
 
@@ -171,6 +171,10 @@ mod tests {
             Row::measured(point, [world.throughput(1.0), world.throughput(0.0)])
         });
         Profile::from_rows(rows).unwrap()
+    }
+
+    fn formula(world: &World) -> f64 {
+        share_of([1.0, 0.0].map(|share| world.throughput(share)))
     }
 
     fn paper(world: &World) -> NetCas<Unwatched, PaperDetector> {
@@ -190,7 +194,8 @@ mod tests {
         let mut policy = paper(&world);
         assert_eq!((policy.report().mode, policy.report().disk_share), (Mode::NoTable, 1.0));
         run(&mut policy, &mut world, 1);
-        assert_eq!((policy.report().mode, policy.report().disk_share), (Mode::Warmup, 0.6));
+        assert_eq!(policy.report().mode, Mode::Warmup);
+        assert!((policy.report().disk_share - formula(&world)).abs() < 1e-3);
         run(&mut policy, &mut world, 100);
         assert_eq!(policy.report().mode, Mode::Stable);
         assert!((policy.report().disk_share - world.best_share()).abs() < 0.02, "{:?}", policy.report());
@@ -202,8 +207,8 @@ mod tests {
         assert!(policy.report().disk_share > clear + 0.1, "{:?}", policy.report());
         world.bytes_per_second[1] /= 0.3;
         run(&mut policy, &mut world, 100);
-        assert_eq!(policy.report().mode, Mode::Stable);
-        assert!((policy.report().disk_share - world.best_share()).abs() < 0.05, "{:?}", policy.report());
+        // Not all of it: what it saw while little was asked of the path is now its lowest latency.
+        assert!((0.0..0.05).contains(&(policy.report().disk_share - world.best_share())), "{:?}", policy.report());
     }
 
     #[test]
@@ -214,7 +219,7 @@ mod tests {
         assert_eq!((policy.report().mode, policy.report().disk_share), (Mode::NoTable, 1.0));
         policy.set_profile(profile_of(&world));
         run(&mut policy, &mut world, 1);
-        assert_eq!(policy.report().disk_share, 0.6);
+        assert!((policy.report().disk_share - formula(&world)).abs() < 1e-3);
         policy.set_profile(Profile::new());
         assert_eq!(policy.report().mode, Mode::NoTable);
         run(&mut policy, &mut world, 1);
@@ -228,11 +233,25 @@ mod tests {
         run(&mut policy, &mut world, 10);
         world.in_flight = 1.0;
         run(&mut policy, &mut world, 10);
-        // Alone with one in flight the cache disk does 13,900 reads a second and the back end 4,300.
-        assert!((policy.report().disk_share - 0.764).abs() < 0.01, "{:?}", policy.report());
+        let share = formula(&world);
+        assert!(share > 0.7 && (policy.report().disk_share - share).abs() < 1e-3, "{:?}", policy.report());
         world.in_flight = 0.0;
         run(&mut policy, &mut world, 10);
-        assert!((policy.report().disk_share - 0.764).abs() < 0.01, "silence says nothing: {:?}", policy.report());
+        assert!((policy.report().disk_share - share).abs() < 1e-3, "silence says nothing: {:?}", policy.report());
+    }
+
+    #[test]
+    fn what_was_seen_in_stable_is_entered_into_the_profile() {
+        let mut world = World::new();
+        let mut policy = paper(&world);
+        world.block_bytes = 256 << 10;
+        run(&mut policy, &mut world, 19);
+        assert_eq!(policy.profile().rows().count(), 50, "not before there are baselines");
+        run(&mut policy, &mut world, 100);
+        assert!(policy.profile().rows().any(|row| row.source == Source::Observed));
+        let point = Point { block_bytes: 256 << 10, in_flight: 16, submitters: 4 };
+        let rate = policy.profile().rate(Path::BACKEND, point).unwrap();
+        assert!((rate - world.bytes_per_second[1]).abs() < 1e8, "{rate}");
     }
 
     /// Says what it is told to.
@@ -258,7 +277,7 @@ mod tests {
         for (disk, backend, share) in [(0, 1_000, 0.99), (1_000, 0, 0.01), (0, 500, 0.75), (1_000, 1_000, 0.99)] {
             let mut policy = NetCas::new(profile_of(&world), told(disk), told(backend));
             run(&mut policy, &mut world, 2);
-            assert!((policy.report().disk_share - share).abs() < 1e-3, "{disk} {backend}: {:?}", policy.report());
+            assert!((policy.report().disk_share - share).abs() < 0.01, "{disk} {backend}: {:?}", policy.report());
         }
     }
 

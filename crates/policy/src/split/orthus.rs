@@ -274,6 +274,15 @@ mod tests {
     }
 
     #[test]
+    fn it_does_not_begin_while_the_miss_ratio_moves() {
+        let (mut world, mut policy) = (world(), Orthus::new());
+        for miss_permil in (100..200).rev() {
+            world.miss_permil = miss_permil;
+            assert!(run(&mut policy, &mut world, 0.5).iter().all(|share| *share == 1.0), "{miss_permil}");
+        }
+    }
+
+    #[test]
     fn misses_make_it_give_up() {
         let (mut world, mut policy) = (world(), Orthus::new());
         run(&mut policy, &mut world, 3.0);

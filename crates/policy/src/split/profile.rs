@@ -9,7 +9,7 @@
 //! A table of points, each with a throughput for each path, or none. It is filled from three sources: measured by
 //! `forebay profile`, interpolated by [`Profile::fill`] after a quick one, and observed while serving.
 //! [`Profile::rate`] answers from the nearest point in log distance that knows the path. An observation is rounded to
-//! powers of two: a point that exists moves by an eighth of the difference, one that does not is appended.
+//! powers of two: a point that exists moves by a 64th of the difference, one that does not is appended.
 //!
 //! # Invariants
 //! At most [`POINTS_MAX`] points, reserved at the start. The grid stays: where room is needed, the observed
@@ -36,8 +36,9 @@ use alloc::vec::Vec;
 
 /// Points that a profile holds at most.
 pub const POINTS_MAX: usize = 128;
-/// The part of the difference by which an observation moves a point.
-const OBSERVED_PART: f64 = 1.0 / 8.0;
+/// The part of the difference by which an observation moves a point. Small, since the first periods of congestion are
+/// observed before they are known for what they are.
+const OBSERVED_PART: f64 = 1.0 / 64.0;
 /// Below so many requests in flight, a path was not in use.
 const IN_FLIGHT_MIN: f64 = 0.5;
 

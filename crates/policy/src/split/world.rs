@@ -1,9 +1,9 @@
 //! For tests: two paths and clients that keep so many requests in flight, in equilibrium.
 //!
-//! A path needs `base_ns` and the time of its bytes for a read, and moves at most `bytes_per_second`. With a share s of the reads, throughput is
-//! the least of what the requests in flight can ask for, and of what either path allows, over its part (the asymptotic
-//! bounds of Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys 10(3),
-//! 1978). The path that bounds it holds all requests that the other does not.
+//! A read waits `base_ns` on its path and then for its turn to be moved at `bytes_per_second`, where those before it
+//! queue at random: it takes base + S / (1 - x S) where S is the time to move a block and x the reads a second (M/M/1).
+//! Throughput is that at which the reads in flight on both paths are all there are. So what a path needs follows
+//! from what is in flight on it, and from nothing else.
 
 use super::{PATHS_MAX, PathTick, Tick};
 use crate::rng::Rng;
@@ -43,23 +43,33 @@ impl World {
         }
     }
 
-    /// What a read takes on a path that does nothing else.
-    fn alone_ns(&self, path: usize) -> f64 {
-        self.base_ns[path] + f64::from(self.block_bytes) * 1e9 / self.bytes_per_second[path]
+    /// What a read takes on a path that gets so many a nanosecond; infinite where it cannot.
+    fn latency_ns(&self, path: usize, reads: f64) -> f64 {
+        let move_ns = f64::from(self.block_bytes) * 1e9 / self.bytes_per_second[path];
+        let free = 1.0 - reads * move_ns;
+        if free > 0.0 { self.base_ns[path] + move_ns / free } else { f64::INFINITY }
     }
 
-    /// Reads a second.
+    /// Reads a nanosecond, by bisection.
     fn reads(&self, share: f64) -> f64 {
-        let parts = [share, 1.0 - share];
-        let cycle_ns: f64 = (0..2).map(|path| parts[path] * self.alone_ns(path)).sum();
-        (0..2)
-            .map(|path| self.bytes_per_second[path] / f64::from(self.block_bytes) / parts[path].max(1e-9))
-            .fold(self.in_flight * 1e9 / cycle_ns, f64::min)
+        let held = |reads: f64| {
+            let parts = [share, 1.0 - share].map(|part| part * reads);
+            (0..2)
+                .map(|path| if parts[path] > 0.0 { parts[path] * self.latency_ns(path, parts[path]) } else { 0.0 })
+                .sum()
+        };
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..80 {
+            let middle = (low + high) / 2.0;
+            let held: f64 = held(middle);
+            *(if held < self.in_flight { &mut low } else { &mut high }) = middle;
+        }
+        low
     }
 
     /// Bytes a second at a share.
     pub(super) fn throughput(&self, share: f64) -> f64 {
-        self.reads(share) * f64::from(self.block_bytes)
+        self.reads(share) * 1e9 * f64::from(self.block_bytes)
     }
 
     /// The best share, to a percent.
@@ -82,23 +92,19 @@ impl World {
             return tick;
         }
         let reads = self.reads(share);
-        let parts = [share, 1.0 - share];
-        let mut held = [0, 1].map(|path: usize| reads * parts[path] * self.alone_ns(path) / 1e9);
-        let limits = [0, 1].map(|path: usize| parts[path] / self.bytes_per_second[path]);
-        let bottleneck = usize::from(limits[1] > limits[0]);
-        held[bottleneck] = self.in_flight - held[1 - bottleneck];
-        for path in 0..2 {
+        for (path, part) in [share, 1.0 - share].into_iter().enumerate() {
             let noise = 1.0 + self.noise * (f64::from(self.rng.below(2_001)) / 1_000.0 - 1.0);
-            let requests = reads * parts[path] * self.period_ns as f64 / 1e9 / noise;
+            let latency_ns = self.latency_ns(path, reads * part);
+            let requests = reads * part * self.period_ns as f64 / noise;
             if requests < 1.0 {
                 continue;
             }
             tick.paths[path] = PathTick {
                 requests: requests as u64,
-                bytes: (requests * f64::from(self.block_bytes)) as u64,
-                latency_ns: (held[path] * self.period_ns as f64 / requests) as u64,
+                bytes: requests as u64 * u64::from(self.block_bytes),
+                latency_ns: (latency_ns * noise) as u64,
                 hits: requests as u64,
-                in_flight: held[path],
+                in_flight: reads * part * latency_ns,
             };
         }
         tick

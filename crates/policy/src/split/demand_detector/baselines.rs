@@ -20,7 +20,7 @@ const SAMPLES_MIN: u32 = 10;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Load {
     pub(super) block_bytes: f64,
-    /// At least 1.
+    /// At least a half.
     pub(super) in_flight: f64,
 }
 
@@ -96,13 +96,6 @@ impl Baselines {
     pub(super) fn forget(&mut self, load: Load) {
         if let Some(at) = self.find(load) {
             self.cells[at].samples = 0;
-        }
-    }
-
-    /// Everything takes so much longer.
-    pub(super) fn scale(&mut self, factor: f64) {
-        for cell in &mut self.cells {
-            cell.latency_ns *= factor;
         }
     }
 

@@ -5,7 +5,7 @@ use crate::split::detector::PaperDetector;
 use crate::split::netcas::NetCas;
 use crate::split::profile::{Profile, Row, full_points};
 use crate::split::world::World;
-use crate::split::{Mode, SetShare};
+use crate::split::{Mode, PathTick, SetShare};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -64,7 +64,7 @@ fn a_longer_way_is_seen_where_few_are_in_flight() {
     let (mut world, mut detector) = warm_on(Path::BACKEND, world);
     world.base_ns[1] *= 2.0;
     let seen = watch(&mut world, &mut detector, 2 * SECOND);
-    assert!(seen[5..].iter().all(|verdict| verdict.congested && verdict.severity_permil.abs_diff(462) < 20));
+    assert!(seen[5..].iter().all(|verdict| verdict.congested && (400..=480).contains(&verdict.severity_permil)));
 }
 
 /// The four that are not congestion, each beside what the paper's detector makes of it.
@@ -144,7 +144,7 @@ fn a_capacity_that_melts_away_is_seen_unless_it_does_so_very_slowly() {
 fn a_lightly_loaded_volume_is_never_congested() {
     let (mut world, mut detector) = warm();
     world.in_flight = 0.4;
-    world.base_ns[1] *= 10.0;
+    world.base_ns[1] *= 100.0;
     assert_eq!(congested(&watch(&mut world, &mut detector, MINUTE)[3..]), 0);
 }
 
@@ -195,11 +195,16 @@ fn a_path_that_answers_nothing_has_stalled() {
     tick.paths[1].hits = 0;
     let seen: Vec<Verdict> = (0..10).map(|_| detector.tick(&tick)).collect();
     assert!(seen[5..].iter().all(|verdict| verdict.congested && verdict.severity_permil == 1_000), "{seen:?}");
+    // A minute later it answers again.
+    (0..MINUTE).for_each(|_| _ = detector.tick(&tick));
     world.in_flight = 0.0;
     tick = world.tick(SHARE);
     tick.paths[1].requests = 1_000_000;
+    tick.paths[1].latency_ns = 60_000_000_000;
     detector.tick(&tick);
-    assert_eq!(congested(&watch(&mut world, &mut detector, MINUTE)[2 * SECOND..]), 0);
+    world.in_flight = 64.0;
+    let seen = watch(&mut world, &mut detector, MINUTE);
+    assert_eq!((congested(&seen[SECOND..]), seen[SECOND].normal_permil), (0, 1_000));
 }
 
 fn profile_of(world: &World) -> Profile {
@@ -213,48 +218,110 @@ fn profile_of(world: &World) -> Profile {
 }
 
 /// NetCAS with this detector on both paths: the share moves what is in flight, and that must not be mistaken.
+struct Ours {
+    policy: NetCas<DemandDetector, DemandDetector>,
+    share: f64,
+}
+
+impl Ours {
+    fn new(world: &World) -> Self {
+        let [disk, backend] = [Path::DISK, Path::BACKEND].map(DemandDetector::new);
+        Self { policy: NetCas::new(profile_of(world), disk, backend), share: 1.0 }
+    }
+
+    /// The part of the best throughput in each period.
+    fn run(&mut self, world: &mut World, ticks: usize) -> Vec<f64> {
+        let step = |_| {
+            self.share = self.policy.set_share(&world.tick(self.share));
+            world.throughput(self.share) / world.throughput(world.best_share())
+        };
+        (0..ticks).map(step).collect()
+    }
+}
+
+fn mean(parts: &[f64]) -> f64 {
+    parts.iter().sum::<f64>() / parts.len() as f64
+}
+
+/// Periods of less than .85 of the best, after so many.
+fn bad(parts: &[f64], after: usize) -> usize {
+    parts[after..].iter().filter(|part| **part < 0.85).count()
+}
+
 #[test]
 fn the_share_follows_the_capacity_within_a_second_and_back() {
     for (path, left) in [(1, 0.5), (1, 0.3), (1, 0.1), (0, 0.3)] {
         let mut world = World::new();
         world.noise = 0.02;
-        let [disk, backend] = [Path::DISK, Path::BACKEND].map(DemandDetector::new);
-        let mut policy = NetCas::new(profile_of(&world), disk, backend);
-        let mut share = 1.0;
-        let mut run = |world: &mut World, ticks: usize| -> Vec<f64> {
-            let step = |_| {
-                share = policy.set_share(&world.tick(share));
-                world.throughput(share) / world.throughput(world.best_share())
-            };
-            (0..ticks).map(step).collect()
-        };
-        run(&mut world, 100);
+        let mut ours = Ours::new(&world);
+        ours.run(&mut world, 100);
         world.bytes_per_second[path] *= left;
-        let during = run(&mut world, 20 * SECOND);
-        let bad = |parts: &[f64]| parts[SECOND..].iter().filter(|part| **part < 0.85).count();
-        assert_eq!(bad(&during), 0, "{path} at {left}: {during:?}");
+        let during = ours.run(&mut world, 20 * SECOND);
+        assert_eq!(bad(&during, SECOND), 0, "{path} at {left}: {during:?}");
+        assert!(mean(&during[SECOND..]) > 0.96, "{path} at {left}: {}", mean(&during[SECOND..]));
         world.bytes_per_second[path] /= left;
-        let after = run(&mut world, 20 * SECOND);
-        assert_eq!(bad(&after), 0, "{path} at {left}: {after:?}");
-        assert_eq!(policy.report().mode, Mode::Stable);
+        let after = ours.run(&mut world, 20 * SECOND);
+        assert_eq!(bad(&after, SECOND), 0, "{path} at {left}: {after:?}");
+        assert!(mean(&after[SECOND..]) > 0.97, "{path} at {left}: {}", mean(&after[SECOND..]));
+        assert_eq!(ours.policy.report().mode, Mode::Stable);
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+#[test]
+fn the_share_stays_right_when_a_slower_back_end_becomes_normal() {
+    let mut world = World::new();
+    world.noise = 0.02;
+    let mut ours = Ours::new(&world);
+    ours.run(&mut world, 100);
+    world.bytes_per_second[1] *= 0.4;
+    let slower = ours.run(&mut world, 5 * MINUTE);
+    assert_eq!(ours.policy.report().mode, Mode::Stable);
+    assert!(bad(&slower, SECOND) <= 3 * SECOND, "{}", bad(&slower, SECOND));
+    assert!(mean(&slower[MINUTE..]) > 0.97, "{}", mean(&slower[MINUTE..]));
+    world.bytes_per_second[1] /= 0.4;
+    let again = ours.run(&mut world, MINUTE);
+    assert_eq!(bad(&again, 10 * SECOND), 0, "{again:?}");
+}
 
-    /// Whatever is asked of two paths that stay as they are, neither is congested.
+/// Two control periods as one.
+fn together(first: &Tick, second: &Tick) -> Tick {
+    let mut both = Tick { elapsed_ns: first.elapsed_ns + second.elapsed_ns, ..*second };
+    for ((both, a), b) in both.paths.iter_mut().zip(&first.paths).zip(&second.paths) {
+        let latency_ns = a.latency_ns * a.requests + b.latency_ns * b.requests;
+        *both = PathTick {
+            requests: a.requests + b.requests,
+            bytes: a.bytes + b.bytes,
+            latency_ns: latency_ns.checked_div(a.requests + b.requests).unwrap_or(0),
+            hits: a.hits + b.hits,
+            in_flight: (a.in_flight + b.in_flight) / 2.0,
+        };
+    }
+    both
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever is asked of two paths that stay as they are, neither is congested; also where the load changes within
+    /// a period, if it then lasts for one.
     #[test]
     fn no_demand_is_congestion(
-        steps in prop::collection::vec((0..9_u32, 0..10_i32, 0.02..=0.98_f64, 1..30_usize), 1..40)
+        steps in prop::collection::vec((0..9_u32, 0..10_i32, 0.02..=0.98_f64, 4..60_usize), 1..40)
     ) {
         let mut world = World::new();
         let mut detectors = [Path::DISK, Path::BACKEND].map(DemandDetector::new);
+        world.period_ns /= 2;
+        let mut half = None;
         for (size, depth, share, ticks) in steps {
             world.block_bytes = 4_096 << size;
             world.in_flight = if depth == 0 { 0.0 } else { f64::from(1 << (depth - 1)) };
             for _ in 0..ticks {
                 let tick = world.tick(share);
+                let Some(before) = half.take() else {
+                    half = Some(tick);
+                    continue;
+                };
+                let tick = together(&before, &tick);
                 for detector in &mut detectors {
                     let verdict = detector.tick(&tick);
                     prop_assert!(!verdict.congested, "{:?} at {:?}", verdict, world);

@@ -125,7 +125,7 @@ fn an_observation_appends_a_point_and_then_moves_it() {
     assert_eq!((row.point, row.source), (point(256 << 10, 4, 8), Source::Observed));
     assert_eq!(row.bytes_per_second, [0.0, 1_000.0]);
     profile.observe(Path::BACKEND, point(256 << 10, 4, 8), 1_800.0);
-    assert_eq!(profile.rate(Path::BACKEND, point(256 << 10, 4, 8)), Some(1_100.0));
+    assert_eq!(profile.rate(Path::BACKEND, point(256 << 10, 4, 8)), Some(1_012.5));
     // The cache disk was not observed there: the nearest that knows it answers.
     assert_eq!(profile.rate(Path::DISK, point(256 << 10, 4, 8)), profile.rate(Path::DISK, point(64 << 10, 4, 8)));
     assert_eq!(profile.rows().count(), 26);
