@@ -37,6 +37,8 @@ pub enum Action {
     /// Read `piece.length` bytes at `offset` of the back end. With a page to check, `Done` brings the checksums of the
     /// blocks read, as of that page.
     ReadBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece, check: Option<PageKey> },
+    /// The bytes of that read are wanted from elsewhere by now: end it if that can be done at once.
+    GiveUpRead { op: OpId, volume: VolumeId },
     /// Write `piece.length` bytes at `offset` of the back end. `fua`: durable before `Done`.
     WriteBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece, fua: bool },
     /// Make everything the back end has answered durable.

@@ -420,7 +420,7 @@ impl Cache {
             }
             Role::FetchBackend { part, blocks } => self.fetched_backend(now_ns, part, blocks, result, actions),
             Role::FetchSplit { part, slot, first, blocks } => {
-                self.fetched_split(now_ns, part, (slot, first, blocks), result.map(|()| crcs), actions);
+                self.fetched_split(now_ns, part, op.start_ns, (slot, first, blocks), result.map(|()| crcs), actions);
             }
             Role::HedgeSlot { part, slot, first, .. } => {
                 self.hedged_slot(now_ns, part, (slot, first), result.map(|()| crcs), actions);

@@ -19,6 +19,7 @@ use crate::event::IoError;
 use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, SlotId, blocks_between, runs};
 use crate::request::{Part, PartId, Path};
+use crate::split::LET_GO_NS;
 use forebay_policy::split;
 
 /// Late orders that are looked after in one control period.
@@ -290,8 +291,10 @@ impl Cache {
                 Role::FetchSlot { part, .. } => {
                     waited_ns >= slow_slot_ns && (self.can_help_late_slot(part) || (is_gone && waits(part)))
                 }
-                Role::FetchSplit { part, .. } if waited_ns >= limits.hedge_floor_ns => {
-                    self.can_help_late_split(part) || (is_gone && waits(part))
+                Role::FetchSplit { part, .. } => {
+                    let late_ns = self.late_split_ns(part);
+                    let helps = waited_ns < late_ns + LET_GO_NS || self.can_help_late_split(part);
+                    waited_ns >= late_ns && (helps || (is_gone && waits(part)))
                 }
                 Role::FetchBackend { part, .. }
                 | Role::Hedge { part }
@@ -315,8 +318,7 @@ impl Cache {
             match op.role {
                 Role::FetchSlot { part, .. }
                     if self.can_help_late_slot(part) && self.help_late_slot(now_ns, part, actions) => {}
-                Role::FetchSplit { part, .. }
-                    if self.can_help_late_split(part) && self.help_late_split(now_ns, part, actions) => {}
+                Role::FetchSplit { part, .. } if !is_gone => self.help_late_split(now_ns, (id, part), actions),
                 Role::FetchSlot { part, .. }
                 | Role::FetchBackend { part, .. }
                 | Role::FetchSplit { part, .. }

@@ -24,6 +24,8 @@ use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, PageKey, SlotId, Volume
 use crate::request::PartId;
 use forebay_policy::split::{Done, Path, Report, SplitConfig, Splitter};
 
+/// How long a back end that is late may take to let go of a read: a control period.
+pub(crate) const LET_GO_NS: u64 = 100_000_000;
 /// Requests of up to this size go one way.
 const WHOLE_BYTES_MAX: u32 = 256 << 10;
 
@@ -82,6 +84,7 @@ impl Cache {
         &mut self,
         now_ns: u64,
         id: PartId,
+        start_ns: u64,
         (slot, first, blocks): (SlotId, u32, BlockMask),
         result: Result<&[u32], IoError>,
         actions: &mut Actions,
@@ -90,6 +93,7 @@ impl Cache {
         let held = if self.slot_of(key) == Some(slot) { self.disk.valid(slot) & blocks } else { 0 };
         match result {
             Ok(crcs) => {
+                self.record_split(now_ns, id, start_ns);
                 let differ = self.bad_blocks(slot, first, crcs) & held;
                 if differ != 0 {
                     self.count_split(id, |stats| stats.split_mismatches += u64::from(differ.count_ones()));
@@ -101,6 +105,39 @@ impl Cache {
             Err(_) => self.fail_over(now_ns, id, slot, (blocks, held), actions),
         }
         self.fetch_answered(now_ns, id, actions);
+    }
+
+    fn record_split(&mut self, now_ns: u64, id: PartId, start_ns: u64) {
+        self.count_split(id, |stats| {
+            stats.split_read_latency.record(now_ns.saturating_sub(start_ns));
+            if stats.split_read_latency.count() > 10_000 {
+                stats.split_read_latency.decay();
+            }
+        });
+    }
+
+    /// How long a split read may take: as a read of a slot, by what those of its volume usually take.
+    pub(crate) fn late_split_ns(&self, part: PartId) -> u64 {
+        let volume = self.requests.get(part.request()).volume.index();
+        let limits = &self.config.limits;
+        let usual_ns = 10 * self.stats.volumes[volume].split_read_latency.quantile_ns(990);
+        usual_ns.clamp(limits.hedge_floor_ns, limits.backend_timeout_ns.max(limits.hedge_floor_ns))
+    }
+
+    /// A split read takes too long. First the back end is asked to let go of it; what it holds for want of a connection
+    /// fails then, and comes from its slot without a second frame. What it does not let go of is read from both.
+    pub(crate) fn help_late_split(&mut self, now_ns: u64, (op, part): (OpId, PartId), actions: &mut Actions) {
+        let (waited_ns, late_ns) = {
+            let op = self.ops.get(op);
+            (now_ns.saturating_sub(op.start_ns), self.late_split_ns(part))
+        };
+        if waited_ns < late_ns + LET_GO_NS {
+            self.suspend_split(now_ns, part);
+            let volume = self.requests.get(part.request()).volume;
+            actions.push(Action::GiveUpRead { op, volume });
+        } else if self.can_help_late_split(part) {
+            self.hedge_from_slot(now_ns, part, actions);
+        }
     }
 
     /// What the back end did not give comes from the slot.

@@ -126,6 +126,8 @@ pub struct VolumeStats {
     /// Blocks that back end and slot did not agree about, and hits that went to the slot after all.
     pub split_mismatches: u64,
     pub split_failovers: u64,
+    /// Reads of the back end for hits, by latency, recent ones.
+    pub split_read_latency: Histogram,
     /// From first byte known to answer ordered.
     pub read_latency: Histogram,
     pub write_latency: Histogram,

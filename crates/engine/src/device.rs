@@ -99,6 +99,10 @@ pub trait Device {
         None
     }
 
+    /// The bytes of a read are wanted from elsewhere by now. A device that holds it back (no connection) ends it as failed;
+    /// all others go on with it. Layers need not pass it on.
+    fn give_up(&mut self, _now_ns: u64, _token: u64) {}
+
     /// Appends the ranges whose answered writes the device may have lost (it restarted without them). Told once, after
     /// the flush that failed for it. Layers pass it on.
     fn lost(&mut self, _ranges: &mut Vec<std::ops::Range<u64>>) {}
@@ -116,6 +120,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn next_ns(&self) -> Option<u64> {
         (**self).next_ns()
+    }
+    fn give_up(&mut self, now_ns: u64, token: u64) {
+        (**self).give_up(now_ns, token);
     }
     fn lost(&mut self, ranges: &mut Vec<std::ops::Range<u64>>) {
         (**self).lost(ranges);

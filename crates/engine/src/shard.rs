@@ -419,6 +419,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                     self.note(op, Pending::Slot { key, frame, first_block, blocks });
                 }
             }
+            Action::GiveUpRead { op, volume } => parts.backends[volume.index()].give_up(now_ns, u64::from(op.0)),
             Action::WriteBackend { op, volume, offset, piece, fua } => {
                 let (frame, at, length) = (piece.frame, piece.at, u64::from(piece.length));
                 let kind = OpKind::Write { fua };

@@ -360,6 +360,13 @@ impl Device for NbdDevice {
         self.act(now_ns);
     }
 
+    fn give_up(&mut self, now_ns: u64, token: u64) {
+        if !self.ledger.is_cut() {
+            self.client.give_up(Token(token));
+            self.act(now_ns);
+        }
+    }
+
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         self.progress(now_ns);
         done.append(&mut self.ended);

@@ -565,3 +565,22 @@ fn a_connection_that_answered_is_soon_made_again_however_often_it_was_lost() {
         conn = bench.connect(terms());
     }
 }
+
+#[test]
+fn a_read_is_given_up_while_no_connection_has_it_in_hand() {
+    let (mut bench, conn) = Bench::ready(config(), terms());
+    bench.submit(1, read(0, KIB));
+    bench.client.give_up(Token(1));
+    bench.drain();
+    assert!(bench.completions.is_empty(), "its answer may be on the way");
+    bench.closed(conn, ClosedBy::Peer);
+    bench.submit(2, read(KIB, KIB));
+    bench.client.give_up(Token(1));
+    bench.drain();
+    assert_eq!(bench.completed(1), Err(Failure::Unsent));
+    bench.pass(4 * MS);
+    bench.connect(terms());
+    assert_eq!(bench.answer(Ok(())).offset, KIB, "only the other is sent");
+    assert_eq!(bench.completed(2), Ok(()));
+    assert!(bench.sends.is_empty());
+}

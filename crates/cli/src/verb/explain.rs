@@ -101,8 +101,7 @@ mod tests {
         let volume =
             Volume { name: "vm1".into(), disk_hits: 3, backend_hits: 1, split: Some(split), ..Volume::default() };
         let text = told(&volume);
-        for part in ["vm1", "expected-delay", "65.2 %", "34.8 %", "25.0 % of 4", "GiB/s", "0.090 ms", "not known yet"]
-        {
+        for part in ["vm1", "expected-delay", "65.2 %", "34.8 %", "25.0 % of 4", "GiB/s", "0.090 ms", "not known yet"] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(told(&Volume { name: "vm2".into(), ..Volume::default() }).contains("served by it"));

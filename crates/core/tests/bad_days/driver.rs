@@ -135,7 +135,7 @@ impl World {
                     self.receiving.insert(tag, request);
                 }
                 Action::Notice(notice) => self.notices.push(notice),
-                Action::Copy { .. } => {}
+                Action::Copy { .. } | Action::GiveUpRead { .. } => {}
                 _ => self.open.push(action),
             }
         }

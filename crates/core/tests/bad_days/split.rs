@@ -117,6 +117,9 @@ fn hits_go_on_when_the_back_end_is_silent() {
     w.tick(90 * MS);
     assert_eq!(slot_reads(&w), 0, "it is not late yet");
     w.tick(20 * MS);
+    let gives_up = w.log.iter().any(|action| matches!(action, Action::GiveUpRead { .. }));
+    assert!(gives_up && slot_reads(&w) == 0, "the back end may let go of it");
+    w.tick(100 * MS);
     assert_eq!(slot_reads(&w), 1);
     w.answer(Ok(()), is!(Action::ReadSlot { .. }));
     assert_eq!(w.replies.get(&1), Some(&Ok(())), "the slot's answer counts");
@@ -131,7 +134,7 @@ fn hits_go_on_when_the_back_end_is_silent() {
 fn a_late_back_end_that_answers_first_wins_all_the_same() {
     let mut w = slots_only(BACKEND_ONLY);
     w.read(1, 0, 4096);
-    w.tick(110 * MS);
+    w.tick(210 * MS);
     w.answer(Ok(()), is!(Action::ReadBackend { .. }));
     assert_eq!(w.replies.get(&1), Some(&Ok(())));
     w.settle();
@@ -143,7 +146,7 @@ fn a_late_back_end_that_answers_first_wins_all_the_same() {
 fn a_bad_slot_does_not_help_a_late_back_end() {
     let mut w = slots_only(BACKEND_ONLY);
     w.read(1, 0, 4096);
-    w.tick(110 * MS);
+    w.tick(210 * MS);
     let op = w.find(is!(Action::ReadSlot { .. })).unwrap();
     w.done_with_bad_blocks(op);
     assert!(!w.is_answered(1));

@@ -300,6 +300,7 @@ impl World {
                 return self.count("copy");
             }
             Action::Notice(notice) => return self.noticed(notice),
+            Action::GiveUpRead { .. } => return self.count("read given up"),
             Action::ReadSlot { op, slot, key, frame, first_block, blocks } => {
                 let key = (key.space, key.page);
                 (op, Order::ReadSlot { slot: slot.0, key, frame: frame.0, first: first_block, blocks })

@@ -38,6 +38,11 @@ impl<T> Pending<T> {
         }
     }
 
+    /// Where an entry is that `is` picks.
+    pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<u32> {
+        self.entries.iter().position(|entry| entry.as_ref().is_some_and(&is)).map(|at| at as u32)
+    }
+
     /// Ends the entry at `index`. Panics if it has ended: a bug.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         match self.entries.get_mut(index as usize).and_then(Option::take) {

@@ -21,6 +21,8 @@
 //! The speed is one over the mean latency of a read. For a load that keeps so many requests in flight this is its
 //! throughput; for one that does not fill the paths, throughput says nothing and latency is what counts.
 //!
+//! Where reads take longer than half a control period, a new share is given two latencies to show.
+//!
 //! Invariants: never more than [`LOW_RUN_MAX`] periods in a row far below the cache disk alone, except where it turned
 //! out to be the slower one. Periods in which nothing ended are not looked at.
 //!
@@ -137,12 +139,14 @@ enum State {
 pub struct Climb {
     state: State,
     share: f64,
+    /// Periods until the share shows.
+    settle: u32,
     seen: Report,
 }
 
 impl Default for Climb {
     fn default() -> Self {
-        Self { state: State::Base { speed: 0.0, periods: 0 }, share: 1.0, seen: Report::default() }
+        Self { state: State::Base { speed: 0.0, periods: 0 }, share: 1.0, settle: 0, seen: Report::default() }
     }
 }
 
@@ -150,6 +154,11 @@ impl SetShare for Climb {
     fn set_share(&mut self, tick: &Tick) -> f64 {
         let Some(speed) = speed(tick) else { return self.share };
         self.look(tick);
+        if self.settle > 0 {
+            self.settle -= 1;
+            return self.share;
+        }
+        let before = self.share;
         let state = core::mem::replace(&mut self.state, State::Base { speed: 0.0, periods: 0 });
         (self.state, self.share) = match state {
             State::Base { speed: mean, periods } => base(mean, periods, speed),
@@ -157,6 +166,10 @@ impl SetShare for Climb {
             State::Section(search) => section(search, self.share, speed),
             State::Hold(hold) => self::hold(hold, self.share, speed, tick),
         };
+        if self.share != before {
+            // What ends in the next periods was still sent by the share before.
+            self.settle = (2e9 / speed / tick.elapsed_ns.max(1) as f64) as u32;
+        }
         self.share
     }
 

@@ -40,6 +40,8 @@ const GROWTH: f64 = 1.0 / 16.0;
 const GROWTH_AT_FIRST: f64 = 0.5;
 /// Answers in a round at least.
 const ROUND_MIN: u32 = 16;
+/// With so many windows in flight the base decides nothing, and it would take long until the queue is gone.
+const CROWDED: f64 = 4.0;
 /// Between two rounds that look for the least latency there are so many others, and so much time.
 const ROUNDS_BETWEEN: u32 = 200;
 const LOOK_EACH_NS: u64 = 500_000_000;
@@ -141,7 +143,8 @@ impl Estimate {
         self.rounds_since_look += 1;
         let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns >= self.looked_ns + LOOK_EACH_NS;
         let suspicious = self.rounds_since_look >= ROUNDS_SUSPICIOUS && self.window < self.looked_window / 2.0;
-        self.looking = (due || suspicious) && in_flight_max > 2.0 * LOOK * self.window;
+        let worth_it = in_flight_max > 2.0 * LOOK * self.window && in_flight_max <= CROWDED * self.window;
+        self.looking = (due || suspicious) && worth_it;
     }
 
     /// A round with next to no queue ended.

@@ -556,6 +556,13 @@ impl Device for NbdDevice {
         }
     }
 
+    fn give_up(&mut self, now_ns: u64, token: u64) {
+        if let Some(index) = self.pending.find(|job| job.op.token == token) {
+            self.client.give_up(Token(u64::from(index)));
+            self.act(now_ns);
+        }
+    }
+
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         self.turn(now_ns);
         done.append(&mut self.ended);

@@ -232,6 +232,16 @@ impl Client {
         Ok(())
     }
 
+    /// Gives up a read that no connection has in hand: it completes as failed. One that was sent goes on, since its
+    /// answer may come into its buffer at any time.
+    pub fn give_up(&mut self, token: Token) {
+        let waits = |key: &Key| self.outstanding.get(*key).token == token;
+        if let Some(at) = self.reads.iter().position(waits) {
+            let key = self.reads.remove(at).expect("it was found there");
+            self.complete(key, Err(Failure::Unsent));
+        }
+    }
+
     /// The next order, if there is one. Poll until `None` after every other call.
     ///
     /// One call leaves at most a few orders for each operation outstanding and each held write.
