@@ -46,17 +46,18 @@ impl Cache {
         true
     }
 
-    /// Asks the slot for what the back end is late with, unless too many frames are in silent hands already.
-    pub(crate) fn hedge_from_slot(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+    /// Asks the slot for what the back end is late with. False, and nothing done, as above.
+    pub(crate) fn hedge_from_slot(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
         let part = *self.requests.part(id);
         if !self.memory.set_aside(u32::from(part.ops_left)) {
-            return;
+            return false;
         }
         let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
         let blocks = fetches.fold(0, |all, (blocks, _)| all | blocks);
         let frame = self.memory.allocate();
         let orders_left = self.order_slot_hedge(now_ns, id, frame, blocks, actions);
         self.hedge_begun(id, Hedge { frame, blocks, orders_left, reserved: part.ops_left });
+        true
     }
 
     /// Asks the back end for what the part still waits for, into a second frame.

@@ -19,7 +19,6 @@ use crate::event::IoError;
 use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, SlotId, blocks_between, runs};
 use crate::request::{Part, PartId, Path};
-use crate::split::LET_GO_NS;
 use forebay_policy::split;
 
 /// Late orders that are looked after in one control period.
@@ -291,11 +290,7 @@ impl Cache {
                 Role::FetchSlot { part, .. } => {
                     waited_ns >= slow_slot_ns && (self.can_help_late_slot(part) || (is_gone && waits(part)))
                 }
-                Role::FetchSplit { part, .. } => {
-                    let late_ns = self.late_split_ns(part);
-                    let helps = waited_ns < late_ns + LET_GO_NS || self.can_help_late_split(part);
-                    waited_ns >= late_ns && (helps || (is_gone && waits(part)))
-                }
+                Role::FetchSplit { part, .. } => waited_ns >= self.late_split_ns(part),
                 Role::FetchBackend { part, .. }
                 | Role::Hedge { part }
                 | Role::HedgeSlot { part, .. }

@@ -25,7 +25,7 @@ use crate::request::PartId;
 use forebay_policy::split::{Done, Path, Report, SplitConfig, Splitter};
 
 /// How long a back end that is late may take to let go of a read: a control period.
-pub(crate) const LET_GO_NS: u64 = 100_000_000;
+const LET_GO_NS: u64 = 100_000_000;
 /// Requests of up to this size go one way.
 const WHOLE_BYTES_MAX: u32 = 256 << 10;
 
@@ -131,13 +131,14 @@ impl Cache {
             let op = self.ops.get(op);
             (now_ns.saturating_sub(op.start_ns), self.late_split_ns(part))
         };
+        let volume = self.requests.get(part.request()).volume;
         if waited_ns < late_ns + LET_GO_NS {
             self.suspend_split(now_ns, part);
-            let volume = self.requests.get(part.request()).volume;
-            actions.push(Action::GiveUpRead { op, volume });
-        } else if self.can_help_late_split(part) {
-            self.hedge_from_slot(now_ns, part, actions);
+        } else if self.can_help_late_split(part) && self.hedge_from_slot(now_ns, part, actions) {
+            return;
         }
+        // A connection that is lost may take its time to be known as lost.
+        actions.push(Action::GiveUpRead { op, volume });
     }
 
     /// What the back end did not give comes from the slot.
