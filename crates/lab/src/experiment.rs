@@ -4,11 +4,18 @@
 //! them cannot drift from what is printed. A new one is a module and a row of [`EXPERIMENTS`].
 
 use crate::findings::{Bar, Findings, Found};
-use crate::{Error, split_surface};
+use crate::{Error, split_concurrency, split_contention, split_levels, split_mixed, split_neighbours, split_surface};
 use serde_json::Map;
 
 /// All experiments, in the order in which they are listed.
-pub static EXPERIMENTS: &[&Experiment] = &[&split_surface::EXPERIMENT];
+pub static EXPERIMENTS: &[&Experiment] = &[
+    &split_surface::EXPERIMENT,
+    &split_concurrency::EXPERIMENT,
+    &split_contention::EXPERIMENT,
+    &split_levels::EXPERIMENT,
+    &split_mixed::EXPERIMENT,
+    &split_neighbours::EXPERIMENT,
+];
 
 /// The experiment of that name.
 #[must_use]

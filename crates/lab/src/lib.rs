@@ -11,14 +11,26 @@
 //! | [`page`] | the same for people |
 //! | [`plot`] | lines over an axis, as SVG |
 //! | [`split_surface`] | policies that split hits, on the throughput that NetCAS' authors measured |
+//! | `machine` | the cache disk and the back end of the others, in virtual time |
+//! | [`split_concurrency`] | the same on the real cache, from one read in flight to 256 |
+//! | [`split_contention`] | while strangers come onto the link to the back end, and leave |
+//! | [`split_levels`] | while few or many of them are there |
+//! | [`split_mixed`] | while clients also write |
+//! | [`split_neighbours`] | with several volumes on one disk and one link |
 //!
 //! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
 #![forbid(unsafe_code)]
 
 pub mod experiment;
 pub mod findings;
+mod machine;
 pub mod page;
 pub mod plot;
+pub mod split_concurrency;
+pub mod split_contention;
+pub mod split_levels;
+pub mod split_mixed;
+pub mod split_neighbours;
 pub mod split_surface;
 
 pub use experiment::{EXPERIMENTS, Experiment, Run, find};
