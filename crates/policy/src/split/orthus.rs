@@ -11,7 +11,8 @@
 //!    move there and try the next on that side; where the middle is best, stay, and begin the next round.
 //! 3. A round that ends with all to the cache disk gets a second chance; the second such round means that the clients
 //!    do not fill it: back to 1.
-//! 4. When the miss ratio exceeds 20 %, or lies 20 points off where climbing began: back to 1.
+//! 4. When the miss ratio exceeds 20 %: back to 1. (The code also gives up 20 points off where climbing began. Between 0
+//!    and 20 % that cannot be.)
 //!
 //! The miss ratio is that of all reads since the start, as in the code. A period without reads measures 0 for
 //! every share, so silence leaves the share where it is.
@@ -28,9 +29,8 @@ const PERIOD_NS: u64 = 5_000_000;
 /// The miss ratio is looked at so often while it settles, and may move so far.
 const SETTLE_NS: u64 = 1_000_000_000;
 const SETTLED: f64 = 0.000_1;
-/// It climbs up to this miss ratio, and this far from that with which it began.
+/// It climbs up to this miss ratio.
 const MISS_RATIO_MAX: f64 = 0.2;
-const MISS_RATIO_CHANGE_MAX: f64 = 0.2;
 /// All to the cache disk, in the unit of the steps.
 const ALL: i32 = 100;
 /// Rounds that may end there, less one.
@@ -48,7 +48,6 @@ enum Try {
 
 #[derive(Clone, Debug)]
 struct Climb {
-    base_miss_ratio: f64,
     chances: u32,
     /// The middle, in percent.
     middle: i32,
@@ -112,16 +111,12 @@ impl Orthus {
 }
 
 impl Climb {
-    fn begin(base_miss_ratio: f64) -> Self {
-        Self { base_miss_ratio, chances: CHANCES, middle: ALL, speeds: [NONE; 3], trying: Try::Middle }
+    fn begin() -> Self {
+        Self { chances: CHANCES, middle: ALL, speeds: [NONE; 3], trying: Try::Middle }
     }
 
     fn tried(&self) -> i32 {
         self.middle + self.trying as i32 - Try::Middle as i32
-    }
-
-    fn is_same_load(&self, miss_ratio: f64) -> bool {
-        miss_ratio <= MISS_RATIO_MAX && (miss_ratio - self.base_miss_ratio).abs() <= MISS_RATIO_CHANGE_MAX
     }
 
     /// The tried point has a speed: which is next.
@@ -131,7 +126,7 @@ impl Climb {
         match self.trying {
             Try::Middle if self.middle < ALL => self.trying = Try::Upper,
             Try::Middle | Try::Upper if !has_all => self.trying = Try::Lower,
-            _ if !self.is_same_load(miss_ratio) => return Next::GiveUp,
+            _ if miss_ratio > MISS_RATIO_MAX => return Next::GiveUp,
             _ => return self.follow_slope(),
         }
         Next::Try
@@ -185,7 +180,7 @@ impl SetShare for Orthus {
                     && is <= MISS_RATIO_MAX
                     && (is - was).abs() <= SETTLED
                 {
-                    self.state = State::Climb(Climb::begin(is));
+                    self.state = State::Climb(Climb::begin());
                 }
             }
             State::Wait { .. } => {}
@@ -350,7 +345,7 @@ mod tests {
             let speeds: Vec<f64> =
                 (0..=100).map(|percent| f64::from(speeds[percent as usize] + 400) + f64::from(percent * slope)).collect();
             let expected = climbed(&speeds, 300);
-            let mut climb = Climb::begin(0.0);
+            let mut climb = Climb::begin();
             let mut tried = vec![];
             while tried.len() < 300 {
                 tried.push(climb.tried());

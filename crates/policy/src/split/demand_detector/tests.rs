@@ -173,6 +173,50 @@ fn noise_is_not_congestion_and_does_not_hide_it() {
 }
 
 #[test]
+fn one_slow_period_is_not_congestion() {
+    let (mut world, mut detector) = warm();
+    for _ in 0..20 {
+        world.bytes_per_second[1] *= 0.5;
+        assert_eq!(congested(&watch(&mut world, &mut detector, 1)), 0);
+        world.bytes_per_second[1] /= 0.5;
+        assert_eq!(congested(&watch(&mut world, &mut detector, 5)), 0);
+    }
+}
+
+#[test]
+fn a_load_that_changes_with_each_period_is_not_judged() {
+    let (mut world, mut detector) = warm();
+    world.bytes_per_second[1] *= 0.3;
+    for nth in 0..100 {
+        world.in_flight = if nth % 2 == 0 { 4.0 } else { 64.0 };
+        assert_eq!(congested(&watch(&mut world, &mut detector, 1)), 0);
+    }
+}
+
+#[test]
+fn a_path_that_got_faster_is_expected_to_stay_so() {
+    let (mut world, mut detector) = warm();
+    world.bytes_per_second[1] *= 1.15;
+    assert_eq!(congested(&watch(&mut world, &mut detector, 2 * SECOND)), 0);
+    world.bytes_per_second[1] /= 1.15;
+    let seen = watch(&mut world, &mut detector, SECOND);
+    assert!(seen[5].congested && seen[5].severity_permil > 90, "{:?}", seen[5]);
+}
+
+#[test]
+fn a_new_normal_outlasts_a_pause() {
+    let (mut world, mut detector) = warm();
+    world.bytes_per_second[1] *= 0.4;
+    let before = watch(&mut world, &mut detector, MINUTE + 50)[MINUTE + 49];
+    assert!(before.normal_permil < 450);
+    for in_flight in [0.0, 64.0] {
+        world.in_flight = in_flight;
+        let seen = watch(&mut world, &mut detector, MINUTE);
+        assert!(seen.iter().all(|verdict| !verdict.congested && verdict.normal_permil < 450), "{in_flight}");
+    }
+}
+
+#[test]
 fn a_new_normal_is_taken_back_when_the_path_is_as_fast_as_before() {
     let (mut world, mut detector) = warm();
     world.bytes_per_second[1] *= 0.4;
@@ -203,6 +247,10 @@ fn a_path_that_answers_nothing_has_stalled() {
     tick.paths[1].latency_ns = 60_000_000_000;
     detector.tick(&tick);
     world.in_flight = 64.0;
+    world.bytes_per_second[1] *= 0.5;
+    let seen = watch(&mut world, &mut detector, 20 * SECOND);
+    assert!(seen.iter().all(|verdict| verdict.normal_permil == 1_000), "an outage is no normal");
+    world.bytes_per_second[1] /= 0.5;
     let seen = watch(&mut world, &mut detector, MINUTE);
     assert_eq!((congested(&seen[SECOND..]), seen[SECOND].normal_permil), (0, 1_000));
 }
