@@ -67,6 +67,8 @@ struct Range {
     lost: bool,
     /// Pages of the chunk, first and last.
     pages: (u32, u32),
+    /// The last page of the whole range.
+    last_page: u32,
     stage: Stage,
     /// When the chunk was ordered from the back end.
     start_ns: u64,
@@ -75,6 +77,13 @@ struct Range {
 impl Range {
     fn overlaps(&self, volume: VolumeId, pages: (u32, u32)) -> bool {
         self.volume == volume && self.pages.0 <= pages.1 && pages.0 <= self.pages.1
+    }
+
+    /// Whether a part of that page has to wait. What is in doubt and not yet dropped is not to be read: it could be there
+    /// now and gone with its chunk.
+    fn locks(&self, volume: VolumeId, page: u32) -> bool {
+        let last = if matches!(self.kind, Kind::InDoubt { .. }) { self.last_page } else { self.pages.1 };
+        self.volume == volume && (self.pages.0..=last).contains(&page)
     }
 }
 
@@ -103,7 +112,7 @@ impl Ranges {
 
     /// Whether a part has to wait for a chunk; it is queued then.
     pub(crate) fn blocks(&mut self, volume: VolumeId, page: u32, part: PartId) -> bool {
-        if self.live == 0 || !self.list.iter().flatten().any(|range| range.overlaps(volume, (page, page))) {
+        if self.live == 0 || !self.list.iter().flatten().any(|range| range.locks(volume, page)) {
             return false;
         }
         self.blocked.push_back(part);
@@ -225,6 +234,7 @@ impl Cache {
             end,
             lost: false,
             pages: (0, 0),
+            last_page: ((end - 1) / u64::from(self.config.page_bytes)) as u32,
             stage: Stage::Waits,
             start_ns: 0,
         };

@@ -31,6 +31,8 @@ seeds! {
     a_flush_of_the_sweep_fails: 41;
     /// What a failed write had left was read and cached, and the server restarted without it.
     a_failed_write_is_seen_and_then_gone: 767;
+    /// A page in doubt was served from memory while the range that was to drop it waited for a page before it.
+    a_page_in_doubt_is_read_before_it_is_dropped: 6_001_479;
 }
 
 #[test]

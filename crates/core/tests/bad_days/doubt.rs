@@ -156,3 +156,19 @@ fn a_trim_of_which_a_chunk_was_lost_fails() {
     w.settle();
     assert_eq!(w.replies.get(&1), Some(&Err(ReplyError::Io)));
 }
+
+#[test]
+fn what_is_in_doubt_is_not_read_while_the_range_waits_elsewhere() {
+    let mut c = config(WriteMode::Through);
+    c.volumes[0].range_bytes_max = 1 << 20;
+    let mut w = World::new(c);
+    w.warm(1, 1000);
+    // The range's first page is busy, so that its first chunk has to wait.
+    w.read(2, 0, 4096);
+    w.step(Event::InDoubt { volume: VOLUME, offset: 0, length: 64 << 20 });
+    w.read(3, 1000 * PAGE, 4096);
+    assert!(!w.is_answered(3), "the page is cached, and about to be dropped");
+    w.settle();
+    assert_eq!((w.replies.get(&2), w.replies.get(&3)), (Some(&Ok(())), Some(&Ok(()))));
+    assert_eq!(w.cache.stats().volumes[0].misses, 3, "it was read from the back end again");
+}
