@@ -6,10 +6,9 @@
 //! so at equal n (and equal size) less capacity is more latency, and nothing else is.
 //!
 //! # How
-//! 1. What ended on the path in the last control periods gives a load (block size, reads in flight on the path) and a
-//!    latency L: at least two periods, up to ten until there are enough reads, and all of one load. A period whose
-//!    load is half as large again as that of the one before begins anew, and is itself a mixture that is not looked at.
-//! 2. The [baselines](baselines) tell the longest that a read of that load may take, L0: measured at that load, or
+//! 1. What ended on the path in each control period gives a load (block size, reads in flight on the path) and a
+//!    latency L. The last three periods are looked at together, or up to ten until there are enough reads.
+//! 2. The baselines (`baselines.rs`) tell the longest that a read of that load may take, L0: measured at that load, or
 //!    bounded by what was measured at others.
 //! 3. Severity is `1000 (1 - L0 / L)`: the part of its capacity that the path lost, which is just what the formula for
 //!    the share wants to know.
@@ -32,10 +31,9 @@
 //! nothing waits there.
 //!
 //! # Limits
-//! A load that comes in bursts of some periods is never judged. The mean of what is in flight is blind to shorter
-//! ones: a load that turns so looks congested until step 7. A load that was never met before is bounded by others
-//! only, so severity may be too small there. A capacity that falls by less than .3 % a second is followed and never
-//! seen.
+//! The mean of what is in flight in a period is blind to bursts that are shorter: a load that turns so looks congested
+//! until step 7. A load that was never met before is bounded by others only, so severity may be too small there. A
+//! capacity that falls by less than .3 % a second is followed and never seen.
 //!
 //! # Rejected
 //! Throughput as a second signal: it is the same number, divided by what was asked for. The lowest latency as
@@ -59,7 +57,7 @@ const PERIODS_MIN: usize = 2;
 const PERIODS_ENOUGH: usize = 3;
 const PERIODS_MAX: usize = 10;
 const READS_ENOUGH: u64 = 32;
-/// A period of another load differs by this factor.
+/// Periods whose loads differ by this factor say nothing of jitter.
 const OTHER_LOAD: f64 = 1.5;
 /// With fewer reads the last verdict stands, for so long.
 const READS_MIN: u64 = 3;
@@ -175,8 +173,8 @@ pub struct DemandDetector {
     path: Path,
     periods: [Period; PERIODS_MAX],
     pushed: usize,
-    /// How many of the last periods are of one load.
-    alike: usize,
+    /// How many of the last periods are in a row, without silence.
+    in_row: usize,
     baselines: Baselines,
     /// Mean of |L - L'| / L over periods of one load, and how many.
     jitter: f64,
@@ -209,7 +207,7 @@ impl DemandDetector {
             path,
             periods: [Period::default(); PERIODS_MAX],
             pushed: 0,
-            alike: 0,
+            in_row: 0,
             baselines: Baselines::new(),
             jitter: 0.0,
             jitters: 0,
@@ -233,7 +231,7 @@ impl DemandDetector {
         let waits = self.pending > 0 && path.requests == 0;
         self.stalled_ns = if waits { self.stalled_ns + tick.elapsed_ns as f64 } else { 0.0 };
         if tick.in_flight() == 0.0 {
-            self.alike = 0;
+            self.in_row = 0;
         }
         if path.requests == 0 {
             return;
@@ -245,33 +243,31 @@ impl DemandDetector {
             elapsed_ns: tick.elapsed_ns as f64,
             volume_ns: tick.in_flight() * tick.elapsed_ns as f64,
         };
-        self.compare(&period.seen());
+        if self.in_row > 0 {
+            self.learn_jitter(&period.seen());
+        }
         self.periods[self.pushed % PERIODS_MAX] = period;
         self.pushed += 1;
+        self.in_row = (self.in_row + 1).min(PERIODS_MAX);
     }
 
     /// A period with the one before.
-    fn compare(&mut self, is: &Seen) {
-        if self.pushed == 0 {
-            return;
-        }
+    fn learn_jitter(&mut self, is: &Seen) {
         let was = self.periods[(self.pushed - 1) % PERIODS_MAX].seen();
         let is_near = |a: f64, b: f64| a < OTHER_LOAD * b && b < OTHER_LOAD * a;
         if !is_near(is.load.in_flight, was.load.in_flight) || !is_near(is.load.block_bytes, was.load.block_bytes) {
-            self.alike = 0;
             return;
         }
-        self.alike = (self.alike + 1).min(PERIODS_MAX);
         self.jitters = self.jitters.saturating_add(1);
         let part = (1.0 / f64::from(self.jitters)).max(JITTER_PART_MIN);
         let difference = (is.latency_ns - was.latency_ns).abs() / is.latency_ns.max(was.latency_ns);
         self.jitter += (difference - self.jitter) * part;
     }
 
-    /// The newest periods of one load: three, or more until there are enough reads.
+    /// The newest periods: three, or more until there are enough reads.
     fn window(&self) -> impl Iterator<Item = &Period> {
         let mut reads = 0;
-        let newest = (1..=self.alike).map(|back| &self.periods[(self.pushed - back) % PERIODS_MAX]);
+        let newest = (1..=self.in_row).map(|back| &self.periods[(self.pushed - back) % PERIODS_MAX]);
         newest.enumerate().map_while(move |(nth, period)| {
             let is_needed = nth < PERIODS_ENOUGH || reads < READS_ENOUGH;
             reads += period.reads;
@@ -291,14 +287,6 @@ impl DemandDetector {
         Some(sum / reads)
     }
 
-    /// Whether the newest period alone is one of less capacity.
-    fn is_newest_short(&self, enough: f64) -> bool {
-        let newest = self.window().next().map(Period::seen);
-        newest.is_some_and(|seen| {
-            self.baselines.longest(seen.load).is_some_and(|longest| longest < enough * seen.latency_ns)
-        })
-    }
-
     fn is_stalled(&self) -> bool {
         self.stalled_ns > (STALL_TIMES * self.latency_ns).max(STALL_NS)
     }
@@ -311,6 +299,7 @@ impl DemandDetector {
 
     /// Nothing can be said, so there is no congestion; what is normal stays so.
     fn calm(&mut self) {
+        self.is_short = false;
         self.congested_ns = None;
         self.severity = 0.0;
         match &mut self.loss {
@@ -330,19 +319,20 @@ impl DemandDetector {
     fn judge(&mut self, seen: &Seen, now_ns: u64) {
         self.judged_ns = now_ns;
         self.latency_ns = seen.latency_ns;
-        let Some(longest) = self.longest() else {
-            self.baselines.learn(seen.load, seen.latency_ns);
+        let newest = self.periods[(self.pushed - 1) % PERIODS_MAX].seen();
+        let Some((longest, longest_newest)) = self.longest().zip(self.baselines.longest(newest.load)) else {
+            self.baselines.learn(newest.load, newest.latency_ns);
             return;
         };
         let left = longest / seen.latency_ns;
         self.severity = (1.0 - left).max(0.0);
         let enough = 1.0 - self.threshold();
         let hope = if self.congested_ns.is_some() { HOPE } else { NORMAL_HOPE };
-        let is_short = self.is_newest_short(enough);
+        let is_short = longest_newest < enough * newest.latency_ns;
         let was_short = core::mem::replace(&mut self.is_short, is_short);
         match &mut self.loss {
             Some(loss) => loss.follow(left, seen, enough, hope),
-            None if left >= enough => self.learn(seen, left),
+            None if left >= enough => self.learn(&newest, left),
             None if was_short && is_short => self.loss = Some(Loss::new(left, seen)),
             None => {}
         }
@@ -394,9 +384,9 @@ impl Detect for DemandDetector {
         let seen = self.window().fold(Period::default(), Period::plus).seen();
         if self.is_stalled() {
             self.stall(tick.now_ns);
-        } else if tick.in_flight() > 0.0 && self.alike >= PERIODS_MIN && seen.volume_in_flight < LIGHT {
+        } else if tick.in_flight() > 0.0 && self.in_row >= PERIODS_MIN && seen.volume_in_flight < LIGHT {
             self.calm();
-        } else if tick.paths[self.path.index()].requests > 0 && self.alike >= PERIODS_MIN && seen.reads >= READS_MIN {
+        } else if tick.paths[self.path.index()].requests > 0 && self.in_row >= PERIODS_MIN && seen.reads >= READS_MIN {
             self.judge(&seen, tick.now_ns);
         } else if tick.now_ns.saturating_sub(self.judged_ns) >= SILENCE_NS {
             self.calm();

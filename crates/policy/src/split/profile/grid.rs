@@ -1,7 +1,7 @@
 //! Which points a profile is measured at, and what lies between them.
 //!
 //! The paper's grid has 5 x 5 levels of concurrency and 2 block sizes and takes 25 minutes (NetCAS, section III-C).
-//! [`QUICK`] is about half of it: all but one of the levels in flight are kept, since it is there that a remote
+//! [`quick_points`] is about half of it: all but one of the levels in flight are kept, since it is there that a remote
 //! device's throughput bends, and three levels of submitters. 24 points on two paths at 0.6 s each are 29 s.
 //!
 //! # The rest
