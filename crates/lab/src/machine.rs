@@ -124,10 +124,11 @@ impl Span {
     /// For a share that stays, while the best is searched.
     pub(crate) fn search(load: Load, is_quick: bool) -> Self {
         match (is_quick, load.read_permil) {
-            (true, _) => Self::tenths(2, 2),
+            (true, 1000) => Self::tenths(2, 2),
             (false, 1000) => Self::tenths(5, 10),
-            // From one sweep of the cache to the next.
-            (false, _) => Self::tenths(10, 50),
+            // Whole periods of the cache's sweeps, which write 2 s after 2 s.
+            (true, _) => Self::tenths(2, 20),
+            (false, _) => Self::tenths(10, 40),
         }
     }
 
@@ -135,7 +136,8 @@ impl Span {
     pub(crate) fn compare(load: Load, kind: SplitKind, is_quick: bool) -> Self {
         let finds = matches!(kind, SplitKind::Climb | SplitKind::Orthus | SplitKind::ExpectedDelay);
         match (is_quick, load.read_permil) {
-            (true, _) => Self::tenths(if finds { 20 } else { 2 }, 5),
+            (true, 1000) => Self::tenths(if finds { 20 } else { 2 }, 5),
+            (true, _) => Self::tenths(20, 20),
             (false, 1000) => Self::tenths(if finds { 60 } else { 5 }, 60),
             (false, _) => Self::tenths(if finds { 60 } else { 10 }, 100),
         }

@@ -7,6 +7,9 @@
 //! How: parts of reads from none to all, threads from 1 to 16 of depth 16, written through. Each policy runs until it is
 //! settled; shares that stay are tried on a grid. Writes to slots are counted: each is owed to a client's write.
 //!
+//! Where most requests are writes, the cache disk cannot keep all that is written, and sheds stores: a cache that asks
+//! more of the disk sheds more, and looks faster for it. Such points are shown, and not judged.
+//!
 //! Limits: the disk takes writes at the rate of its reads; garbage collection is not modelled.
 
 use crate::Error;
@@ -27,6 +30,8 @@ const JOBS: [u32; 5] = [1, 2, 4, 8, 16];
 const JOBS_QUICK: [u32; 1] = [4];
 const READ_PERMIL: [u32; 5] = [0, 250, 500, 750, 1000];
 const READ_PERMIL_QUICK: [u32; 2] = [750, 1000];
+/// Writes that went to slots; the others were in flight at the end, or the cache forgot their pages.
+const KEPT: f64 = 0.98;
 const STATIC_BEST: &str = "static-best";
 
 /// See the module.
@@ -50,13 +55,13 @@ pub static EXPERIMENT: Experiment = Experiment {
             name: "of_best_static_min",
             bar: 0.97,
             at_least: true,
-            meaning: "ours, of the best share that stays, at the worst point",
+            meaning: "ours, of the best share that stays, at the worst point where all keep what is written",
         },
         Bar {
             name: "of_cache_only_min",
             bar: 0.99,
             at_least: true,
-            meaning: "ours, of the cache alone, at the worst point",
+            meaning: "ours, of the cache alone, at the worst point where all keep what is written",
         },
         Bar {
             name: "disk_writes_without_clients",
@@ -76,7 +81,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             name: "ours_of_cache_only_min",
             bar: 0.95,
             at_least: true,
-            meaning: "ours, of the cache alone, at the worst point",
+            meaning: "ours, of the cache alone, at the worst point where all keep what is written",
         },
         Bar {
             name: "ours_of_cache_only_reads",
@@ -195,7 +200,9 @@ impl Cell {
 }
 
 fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
-    let ours = || cells.iter().filter(|cell| cell.policy == OURS);
+    let keeps = |cell: &Cell| cell.outcome.slot_bytes_of_written.is_none_or(|part| part >= KEPT);
+    let judged = cells.chunks(policies(cells).len()).filter(|point| point.iter().all(keeps)).flatten();
+    let ours = || judged.clone().filter(|cell| cell.policy == OURS);
     let of_cache = lowest(ours().map(|cell| cell.of_cache_only));
     let only_reads = |cell: &&Cell| cell.read_permil == 1000;
     let writes = highest(cells.iter().filter(only_reads).map(|cell| cell.outcome.disk_writes as f64));
@@ -218,7 +225,7 @@ fn policies(cells: &[Cell]) -> Vec<&'static str> {
 
 fn table(cells: &[Cell]) -> Table {
     let policies = policies(cells);
-    let mut head = ["jobs, read share", "best share", "its gain", "ours"].map(str::to_owned).to_vec();
+    let mut head = ["jobs, read share", "best share", "its gain", "kept, worst", "ours"].map(str::to_owned).to_vec();
     head.extend(policies.iter().map(|policy| (*policy).to_owned()));
     let row = |point: &[Cell]| {
         let of = |policy| point.iter().find(move |cell| cell.policy == policy);
@@ -227,6 +234,7 @@ fn table(cells: &[Cell]) -> Table {
             format!("{}, {:.2}", point[0].jobs, f64::from(point[0].read_permil) / 1e3),
             format!("{:.3}", point[0].best_share),
             number(of(STATIC_BEST).map(|cell| cell.of_cache_only)),
+            number(point.iter().filter_map(|cell| cell.outcome.slot_bytes_of_written).reduce(f64::min)),
             number(of(OURS).map(|cell| cell.outcome.disk_share)),
         ];
         row.extend(point.iter().map(|cell| format!("{:.3}", cell.of_best_static)));

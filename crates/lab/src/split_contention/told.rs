@@ -22,8 +22,6 @@ fn of_best(trial: &Trial, trials: &[Trial]) -> OfBest {
 
 pub(super) fn cell(trial: &Trial, trials: &[Trial]) -> Value {
     let (figure, of_best) = (trial.figure, of_best(trial, trials));
-    let [_, write_bytes, client_bytes] = trial.writes();
-    let written = (client_bytes > 0).then(|| rounded(write_bytes as f64 / client_bytes as f64));
     json!({
         "figure": figure.name,
         "policy": trial.policy,
@@ -41,7 +39,7 @@ pub(super) fn cell(trial: &Trial, trials: &[Trial]) -> Value {
         "clearance_seconds": of_best.clearance_seconds,
         "contended_of_orthus_paper": rounded(trial.contended() / beside(trial, trials, ORTHUS_PAPER).contended()),
         "run_of_cache_only": rounded(trial.run() / beside(trial, trials, CACHE_ONLY.name).run()),
-        "cache_disk_write_bytes_of_client": written,
+        "slot_bytes_of_written": trial.slot_bytes_of_written().map(rounded),
     })
 }
 
@@ -55,7 +53,7 @@ pub(super) fn values(trials: &[Trial]) -> BTreeMap<&'static str, f64> {
         ("onset_of_best_min", lowest(ours().map(|trial| of_best(trial, trials).onset))),
         ("clearance_of_best_min", lowest(ours().map(|trial| of_best(trial, trials).clearance))),
         ("run_of_baselines_min", lowest(ours().map(of_baselines))),
-        ("split_cache_disk_writes", highest(only_reads.map(|trial| trial.writes()[0] as f64))),
+        ("split_cache_disk_writes", highest(only_reads.map(|trial| trial.disk_writes() as f64))),
         ("ours_contended_over_orthus_paper", four_jobs(Trial::contended, ORTHUS_PAPER)),
         ("ours_free_over_cache_only", four_jobs(Trial::free, CACHE_ONLY.name)),
         ("ours_run_over_cache_only", lowest(ours().map(|trial| over(trial, CACHE_ONLY.name, Trial::run)))),
