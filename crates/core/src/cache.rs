@@ -349,7 +349,7 @@ impl Cache {
         let (volume, write) = (request.volume, request.kind != Kind::Read);
         let part = self.requests.part(id);
         let (key, blocks) = (part.key, part.blocks());
-        if self.ranges.blocks(volume, key.page, id) {
+        if self.waits_for_range(volume, key, id) {
             return;
         }
         let activity = if write { Some(self.activities.join(key)) } else { self.activities.join_existing(key) };

@@ -4,10 +4,15 @@
 //! in its pages; parts that arrive meanwhile wait for the chunk. When the back end has answered, everything cached of
 //! the chunk is dropped: what a trimmed block reads as is the back end's business.
 //!
+//! A range in doubt makes parts wait in all that it has yet to drop, not only in its chunk. The wait is as long as what
+//! is under way there, and 100 us a chunk. What a failed flush lost is only where the intent map says that something is
+//! not flushed: hits elsewhere in the volume go on.
+//!
 //! An eviction waits until recovery has ended: a record scanned after it would bring back what it dropped.
 //!
-//! Limits: a range is not atomic against other requests, its chunks are. Whether a part lies in a range is asked of
-//! each range in turn; ranges are few.
+//! Limits: a trim or an eviction is not atomic against other requests, its chunks are. While a back end is silent, hits
+//! on what it left in doubt wait like misses. Whether a part lies in a range is asked of each range in turn; ranges are
+//! few.
 
 use crate::action::{Action, Actions, Notice};
 use crate::cache::{Cache, Ready};
@@ -80,9 +85,12 @@ impl Range {
     }
 
     /// Whether a part of that page has to wait. What is in doubt and not yet dropped is not to be read: it could be there
-    /// now and gone with its chunk.
-    fn locks(&self, volume: VolumeId, page: u32) -> bool {
-        let last = if matches!(self.kind, Kind::InDoubt { .. }) { self.last_page } else { self.pages.1 };
+    /// now and gone with its chunk. `is_set`: something in the page's region may not be flushed.
+    fn locks(&self, volume: VolumeId, page: u32, is_set: bool) -> bool {
+        let last = match self.kind {
+            Kind::InDoubt { only_set } if is_set || !only_set => self.last_page,
+            _ => self.pages.1,
+        };
         self.volume == volume && (self.pages.0..=last).contains(&page)
     }
 }
@@ -108,15 +116,6 @@ impl Ranges {
 
     fn len(&self) -> u32 {
         self.live + self.evictions.len() as u32
-    }
-
-    /// Whether a part has to wait for a chunk; it is queued then.
-    pub(crate) fn blocks(&mut self, volume: VolumeId, page: u32, part: PartId) -> bool {
-        if self.live == 0 || !self.list.iter().flatten().any(|range| range.locks(volume, page)) {
-            return false;
-        }
-        self.blocked.push_back(part);
-        true
     }
 
     /// Something ended.
@@ -188,6 +187,20 @@ impl Cache {
     pub(crate) fn doubt_unflushed(&mut self, volume: VolumeId, actions: &mut Actions) {
         let bytes = self.volume(volume).bytes;
         self.doubt(volume, 0, bytes, Kind::InDoubt { only_set: true }, actions);
+    }
+
+    /// Whether a part has to wait for a range; it is queued then.
+    pub(crate) fn waits_for_range(&mut self, volume: VolumeId, key: PageKey, part: PartId) -> bool {
+        if self.ranges.live == 0 {
+            return false;
+        }
+        let intent = &self.volume(volume).intent;
+        let is_set = intent.is_set((self.page_start(key) / intent.region_bytes()) as u32);
+        let waits = self.ranges.list.iter().flatten().any(|range| range.locks(volume, key.page, is_set));
+        if waits {
+            self.ranges.blocked.push_back(part);
+        }
+        waits
     }
 
     /// From now on the regions count as written, whatever has to be waited for until they are dropped.

@@ -172,3 +172,27 @@ fn what_is_in_doubt_is_not_read_while_the_range_waits_elsewhere() {
     assert_eq!((w.replies.get(&2), w.replies.get(&3)), (Some(&Ok(())), Some(&Ok(()))));
     assert_eq!(w.cache.stats().volumes[0].misses, 3, "it was read from the back end again");
 }
+
+#[test]
+fn a_failed_flush_makes_hits_wait_only_where_something_was_written() {
+    let mut c = config(WriteMode::Through);
+    c.volumes[0].range_bytes_max = 1 << 20;
+    let mut w = World::new(c);
+    let (lost, clean) = (20, 40);
+    w.warm(1, lost);
+    w.warm(2, clean);
+    for (tag, page) in [(3, 0), (4, lost)] {
+        w.write(tag, page * PAGE, 4096);
+        w.settle();
+    }
+    // The first page that was written is busy.
+    w.read(5, 0, 4096);
+    w.step(Event::Flush { volume: VOLUME, tag: 6 });
+    w.answer(Err(IoError::Lost), is!(Action::FlushBackend { .. }));
+    w.read(7, lost * PAGE, 4096);
+    w.read(8, clean * PAGE, 4096);
+    assert!(!w.is_answered(7), "what may be lost is served from memory");
+    assert!(w.is_answered(8), "what is not in doubt waits for what is");
+    w.settle();
+    assert!(w.is_answered(7));
+}
