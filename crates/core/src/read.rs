@@ -114,7 +114,7 @@ impl Cache {
         actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
     }
 
-    fn fetch_from_backend(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, actions: &mut Actions) {
+    pub(crate) fn fetch_from_backend(&mut self, now_ns: u64, id: PartId, blocks: BlockMask, actions: &mut Actions) {
         let role = |blocks| Role::FetchBackend { part: id, blocks };
         let orders = self.order_backend_reads(now_ns, id, self.frame_of(id), blocks, role, actions);
         self.requests.part_mut(id).ops_left += orders;

@@ -151,9 +151,13 @@ impl Cache {
         actions: &mut Actions,
     ) {
         self.suspend_split(now_ns, id);
-        if self.requests.part(id).hedge.is_some() || held != blocks {
+        if self.requests.part(id).hedge.is_some() {
             self.requests.part_mut(id).failed |= blocks;
             return;
+        }
+        if held != blocks {
+            // The slot has changed hands. The back end may only have been told to let go of it.
+            return self.fetch_from_backend(now_ns, id, blocks, actions);
         }
         for (first, count) in runs(blocks) {
             self.order_slot_read(now_ns, id, slot, first, count, actions);
@@ -263,6 +267,12 @@ impl Cache {
     ) {
         let holds = self.slot_of(self.requests.part(id).key) == Some(slot);
         let is_good = holds && result.is_ok_and(|crcs| self.bad_blocks(slot, first, crcs) == 0);
+        let part = self.requests.part_mut(id);
+        if !is_good && part.ops_left == 0 && part.failed != 0 {
+            // Neither gave it; but the back end may only have been told to let go of it.
+            let blocks = core::mem::take(&mut part.failed);
+            self.fetch_from_backend(now_ns, id, blocks, actions);
+        }
         self.hedge_answered(now_ns, id, is_good, actions);
     }
 }

@@ -33,6 +33,8 @@ seeds! {
     a_failed_write_is_seen_and_then_gone: 767;
     /// A page in doubt was served from memory while the range that was to drop it waited for a page before it.
     a_page_in_doubt_is_read_before_it_is_dropped: 6_001_479;
+    /// A split read was given up, its slot could not help any more, and the back end was not asked again.
+    a_read_that_was_given_up_has_lost_its_slot: 8_000_619;
 }
 
 #[test]
