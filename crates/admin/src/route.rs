@@ -73,8 +73,7 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
         return split(volume, query);
     }
     let (mut offset, mut length) = (0, None);
-    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for (name, value) in parameters(query) {
         let number = value.parse().map_err(|_| invalid(name, "its value is not a number of bytes"));
         match name {
             "offset" => offset = number?,
@@ -87,8 +86,7 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
 
 fn split(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
     let (mut policy, mut disk_percent) = (String::new(), None);
-    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for (name, value) in parameters(query) {
         let number = || value.parse().ok().filter(|percent| *percent <= 100);
         match name {
             "policy" => policy = value.to_owned(),
@@ -99,6 +97,12 @@ fn split(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
         }
     }
     Ok(Route::Split { volume, policy, disk_percent })
+}
+
+/// Names and values; a parameter without a value has an empty one.
+fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 fn invalid(name: &str, cause: &str) -> NoRoute {

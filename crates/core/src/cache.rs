@@ -463,6 +463,11 @@ impl Cache {
         &self.volumes[volume.index()]
     }
 
+    /// Whose pages are of that space.
+    pub(crate) fn volume_of(&self, space: u32) -> Option<VolumeId> {
+        self.volumes.iter().position(|volume| volume.space == space).map(|at| VolumeId(at as u16))
+    }
+
     /// The slot that a page may be read from.
     pub(crate) fn slot_of(&self, key: PageKey) -> Option<SlotId> {
         if self.disk_state == DiskState::Attached { self.disk.lookup(key) } else { None }

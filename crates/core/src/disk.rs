@@ -64,15 +64,17 @@ impl DiskTier {
 
     /// Slots have stamps from now on.
     pub(crate) fn keep_stamps(&mut self) {
-        if self.stamps.is_empty() {
+        if !self.keeps_stamps() {
             self.stamps = vec![0; self.slots() as usize];
         }
     }
 
+    pub(crate) fn keeps_stamps(&self) -> bool {
+        !self.stamps.is_empty()
+    }
+
     pub(crate) fn stamp(&mut self, slot: SlotId, write_seq: u64) {
-        if let Some(stamp) = self.stamps.get_mut(slot.index()) {
-            *stamp = write_seq as u32;
-        }
+        self.stamps[slot.index()] = write_seq as u32;
     }
 
     /// Whether what the slot holds is covered by `flushed_seq` writes.

@@ -36,8 +36,7 @@ impl Cache {
         if !self.memory.set_aside(u32::from(part.ops_left)) {
             return false;
         }
-        let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
-        let blocks = fetches.fold(0, |all, (blocks, _)| all | blocks);
+        let blocks = self.unanswered(id);
         if part.hedged {
             self.give_up_slot(now_ns, id, blocks, actions);
         } else {
@@ -46,14 +45,19 @@ impl Cache {
         true
     }
 
+    /// Blocks that the part waits for.
+    fn unanswered(&self, id: PartId) -> BlockMask {
+        let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
+        fetches.fold(0, |all, (blocks, _)| all | blocks)
+    }
+
     /// Asks the slot for what the back end is late with. False, and nothing done, as above.
     pub(crate) fn hedge_from_slot(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) -> bool {
         let part = *self.requests.part(id);
         if !self.memory.set_aside(u32::from(part.ops_left)) {
             return false;
         }
-        let fetches = self.ops.iter().filter_map(|(_, op)| fetch_of(op.role, id));
-        let blocks = fetches.fold(0, |all, (blocks, _)| all | blocks);
+        let blocks = self.unanswered(id);
         let frame = self.memory.allocate();
         let orders_left = self.order_slot_hedge(now_ns, id, frame, blocks, actions);
         self.hedge_begun(id, Hedge { frame, blocks, orders_left, reserved: part.ops_left });

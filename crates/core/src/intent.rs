@@ -109,6 +109,11 @@ impl IntentMap {
         get(&self.wanted, region)
     }
 
+    /// As [`Self::is_set`], of the region of that byte.
+    pub(crate) fn is_set_at(&self, offset: u64) -> bool {
+        self.is_set(*self.regions(offset, 1).start())
+    }
+
     /// Whether the map has to be written and nothing is being written.
     pub(crate) fn wants_write(&self) -> bool {
         self.writing.is_none() && self.wanted != self.ordered

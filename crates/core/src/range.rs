@@ -72,8 +72,6 @@ struct Range {
     lost: bool,
     /// Pages of the chunk, first and last.
     pages: (u32, u32),
-    /// The last page of the whole range.
-    last_page: u32,
     stage: Stage,
     /// When the chunk was ordered from the back end.
     start_ns: u64,
@@ -84,14 +82,14 @@ impl Range {
         self.volume == volume && self.pages.0 <= pages.1 && pages.0 <= self.pages.1
     }
 
-    /// Whether a part of that page has to wait. What is in doubt and not yet dropped is not to be read: it could be there
+    /// Whether a part of that page, which begins at `start`, has to wait. What is in doubt and not yet dropped is not to be read: it could be there
     /// now and gone with its chunk. `is_set`: something in the page's region may not be flushed.
-    fn locks(&self, volume: VolumeId, page: u32, is_set: bool) -> bool {
-        let last = match self.kind {
-            Kind::InDoubt { only_set } if is_set || !only_set => self.last_page,
-            _ => self.pages.1,
+    fn locks(&self, volume: VolumeId, page: u32, start: u64, is_set: bool) -> bool {
+        let before_end = match self.kind {
+            Kind::InDoubt { only_set } if is_set || !only_set => start < self.end,
+            _ => page <= self.pages.1,
         };
-        self.volume == volume && (self.pages.0..=last).contains(&page)
+        self.volume == volume && self.pages.0 <= page && before_end
     }
 }
 
@@ -194,9 +192,9 @@ impl Cache {
         if self.ranges.live == 0 {
             return false;
         }
-        let intent = &self.volume(volume).intent;
-        let is_set = intent.is_set((self.page_start(key) / intent.region_bytes()) as u32);
-        let waits = self.ranges.list.iter().flatten().any(|range| range.locks(volume, key.page, is_set));
+        let start = self.page_start(key);
+        let is_set = self.volume(volume).intent.is_set_at(start);
+        let waits = self.ranges.list.iter().flatten().any(|range| range.locks(volume, key.page, start, is_set));
         if waits {
             self.ranges.blocked.push_back(part);
         }
@@ -247,7 +245,6 @@ impl Cache {
             end,
             lost: false,
             pages: (0, 0),
-            last_page: ((end - 1) / u64::from(self.config.page_bytes)) as u32,
             stage: Stage::Waits,
             start_ns: 0,
         };

@@ -144,11 +144,13 @@ impl Cache {
     fn order_backend_read(&mut self, now_ns: u64, id: PartId, piece: Piece, role: Role, actions: &mut Actions) {
         let Piece { frame, at, length } = piece;
         let volume = self.requests.get(id.request()).volume;
-        let offset = self.page_start(self.requests.part(id).key) + u64::from(at);
+        let key = self.requests.part(id).key;
+        let offset = self.page_start(key) + u64::from(at);
+        let is_hit = matches!(role, Role::FetchSplit { .. });
         let op = self.ops.start(now_ns, role, Some(frame));
         self.stats.volumes[volume.index()].backend_read_bytes += u64::from(length);
-        self.measure(op, volume, split::Path::BACKEND, length, false);
-        actions.push(Action::ReadBackend { op, volume, offset, piece, check: None });
+        self.measure(op, volume, split::Path::BACKEND, length, is_hit);
+        actions.push(Action::ReadBackend { op, volume, offset, piece, check: is_hit.then_some(key) });
     }
 
     /// Pass-through: just the bytes asked for, in a frame that no page knows. Nothing is kept, so nothing is locked.
@@ -337,7 +339,6 @@ impl Cache {
         if self.disk_state != DiskState::Attached {
             return 0;
         }
-        let usual_ns = 10 * self.stats.slot_read_latency.quantile_ns(990);
-        usual_ns.clamp(limits.hedge_floor_ns, limits.disk_timeout_ns.max(limits.hedge_floor_ns))
+        self.stats.slot_read_latency.late_ns(limits.hedge_floor_ns, limits.disk_timeout_ns)
     }
 }

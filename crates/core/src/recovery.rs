@@ -104,14 +104,13 @@ impl Cache {
 
     /// The page of a record, if it may be believed.
     fn trusted(&self, record: &SlotRecord) -> Option<PageKey> {
-        let volume = self.volumes.iter().find(|volume| volume.space == record.space)?;
+        let volume = self.volume(self.volume_of(record.space)?);
         let offset = record.page.checked_mul(u64::from(self.config.page_bytes))?;
         if offset >= volume.bytes {
             return None;
         }
-        let region = *volume.intent.regions(offset, 1).start();
         let page = u32::try_from(record.page).ok()?;
-        (!volume.intent.is_set(region)).then_some(PageKey { space: record.space, page })
+        (!volume.intent.is_set_at(offset)).then_some(PageKey { space: record.space, page })
     }
 
     /// A stretch of the table could not be read: its slots are empty.

@@ -16,7 +16,7 @@
 //! Limits: a page written within the last sweep (5 s) is read from the cache disk. Stamps are 32 bits wide: a page not
 //! stored again within two thousand million writes of its volume is not split any more.
 
-use crate::action::{Action, Actions, Notice, Piece};
+use crate::action::{Action, Actions, Notice};
 use crate::cache::Cache;
 use crate::event::IoError;
 use crate::op::{Load, Op, Role};
@@ -65,18 +65,9 @@ impl Cache {
         blocks: BlockMask,
         actions: &mut Actions,
     ) {
-        let (frame, key) = (self.frame_of(id), self.requests.part(id).key);
-        let volume = self.requests.get(id.request()).volume;
-        for (first, count) in runs(blocks) {
-            let piece = Piece { frame, at: first * BLOCK_BYTES, length: count * BLOCK_BYTES };
-            let offset = self.page_start(key) + u64::from(piece.at);
-            let role = Role::FetchSplit { part: id, slot, first, blocks: blocks_between(first, first + count - 1) };
-            let op = self.ops.start(now_ns, role, Some(frame));
-            self.requests.part_mut(id).ops_left += 1;
-            self.stats.volumes[volume.index()].backend_read_bytes += u64::from(piece.length);
-            self.measure(op, volume, Path::BACKEND, piece.length, true);
-            actions.push(Action::ReadBackend { op, volume, offset, piece, check: Some(key) });
-        }
+        let role = |blocks: BlockMask| Role::FetchSplit { part: id, slot, first: blocks.trailing_zeros(), blocks };
+        let orders = self.order_backend_reads(now_ns, id, self.frame_of(id), blocks, role, actions);
+        self.requests.part_mut(id).ops_left += orders;
     }
 
     /// The back end's answer to a split read, with checksums.
@@ -93,7 +84,8 @@ impl Cache {
         let held = if self.slot_of(key) == Some(slot) { self.disk.valid(slot) & blocks } else { 0 };
         match result {
             Ok(crcs) => {
-                self.record_split(now_ns, id, start_ns);
+                let latency_ns = now_ns.saturating_sub(start_ns);
+                self.count_split(id, |stats| stats.split_read_latency.record_recent(latency_ns));
                 let differ = self.bad_blocks(slot, first, crcs) & held;
                 if differ != 0 {
                     self.count_split(id, |stats| stats.split_mismatches += u64::from(differ.count_ones()));
@@ -107,21 +99,12 @@ impl Cache {
         self.fetch_answered(now_ns, id, actions);
     }
 
-    fn record_split(&mut self, now_ns: u64, id: PartId, start_ns: u64) {
-        self.count_split(id, |stats| {
-            stats.split_read_latency.record(now_ns.saturating_sub(start_ns));
-            if stats.split_read_latency.count() > 10_000 {
-                stats.split_read_latency.decay();
-            }
-        });
-    }
-
     /// How long a split read may take: as a read of a slot, by what those of its volume usually take.
     pub(crate) fn late_split_ns(&self, part: PartId) -> u64 {
         let volume = self.requests.get(part.request()).volume.index();
         let limits = &self.config.limits;
-        let usual_ns = 10 * self.stats.volumes[volume].split_read_latency.quantile_ns(990);
-        usual_ns.clamp(limits.hedge_floor_ns, limits.backend_timeout_ns.max(limits.hedge_floor_ns))
+        let latency = &self.stats.volumes[volume].split_read_latency;
+        latency.late_ns(limits.hedge_floor_ns, limits.backend_timeout_ns)
     }
 
     /// A split read takes too long. First the back end is asked to let go of it; what it holds for want of a connection
@@ -197,11 +180,11 @@ impl Cache {
 
     /// The slot holds what the back end has answered; it is clean once a flush covers that.
     pub(crate) fn stamp(&mut self, slot: SlotId, key: PageKey) {
-        let Some(volume) = self.volumes.iter().find(|volume| volume.space == key.space) else { return };
-        let in_flight = !self.config.intent_map || {
-            let start = u64::from(key.page) * u64::from(self.config.page_bytes);
-            volume.intent.is_set(*volume.intent.regions(start, 1).start())
-        };
+        if !self.disk.keeps_stamps() {
+            return;
+        }
+        let Some(volume) = self.volume_of(key.space).map(|volume| self.volume(volume)) else { return };
+        let in_flight = !self.config.intent_map || volume.intent.is_set_at(self.page_start(key));
         self.disk.stamp(slot, if in_flight { volume.write_seq } else { volume.flushed_seq });
     }
 

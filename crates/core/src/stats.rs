@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 
 const OCTAVES: usize = 40;
 const BUCKETS: usize = OCTAVES * 4;
+/// Recent durations: after so many, all count half.
+const RECENT_MAX: u64 = 10_000;
 
 /// Durations by bucket.
 #[derive(Clone, Debug)]
@@ -79,8 +81,22 @@ impl Histogram {
         self.buckets.iter().enumerate().filter(|(_, n)| **n > 0).map(|(at, &n)| (Self::bound_ns(at), n))
     }
 
-    /// Halves every count, so that old ones weigh less.
-    pub(crate) fn decay(&mut self) {
+    /// Counts one, and sees to it that old ones weigh less: for what is usual of late.
+    pub(crate) fn record_recent(&mut self, latency_ns: u64) {
+        self.record(latency_ns);
+        if self.count > RECENT_MAX {
+            self.decay();
+        }
+    }
+
+    /// How long may be waited before something is late: ten times what nearly all take, between `floor_ns` and `most_ns`
+    /// (at least the floor).
+    pub(crate) fn late_ns(&self, floor_ns: u64, most_ns: u64) -> u64 {
+        (10 * self.quantile_ns(990)).clamp(floor_ns, most_ns.max(floor_ns))
+    }
+
+    /// Halves every count.
+    fn decay(&mut self) {
         self.count = 0;
         for bucket in &mut self.buckets {
             *bucket /= 2;

@@ -114,8 +114,8 @@ impl Cache {
         let op = self.ops.start(now_ns, Role::Store { activity, slot, first, blocks }, Some(frame));
         let bytes = u64::from(count * BLOCK_BYTES);
         self.stats.slot_write_bytes += bytes;
-        if let Some(volume) = self.volumes.iter().position(|volume| volume.space == key.space) {
-            self.stats.volumes[volume].admitted_bytes += bytes;
+        if let Some(volume) = self.volume_of(key.space) {
+            self.stats.volumes[volume.index()].admitted_bytes += bytes;
         }
         actions.push(Action::WriteSlot { op, slot, key, frame, first_block: first, blocks: count });
     }

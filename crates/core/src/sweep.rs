@@ -202,11 +202,7 @@ impl Cache {
     /// The cache disk answered: how fast, and whether it is still to be trusted.
     pub(crate) fn disk_answered(&mut self, op: &Op, result: Result<(), IoError>, now_ns: u64, actions: &mut Actions) {
         if matches!(op.role, Role::FetchSlot { .. } | Role::Orphan { .. }) {
-            let latency = &mut self.stats.slot_read_latency;
-            latency.record(now_ns.saturating_sub(op.start_ns));
-            if latency.count() > 10_000 {
-                latency.decay();
-            }
+            self.stats.slot_read_latency.record_recent(now_ns.saturating_sub(op.start_ns));
         }
         if result.is_ok() {
             return;

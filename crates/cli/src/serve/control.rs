@@ -213,9 +213,7 @@ impl Control for ShardControl {
         if matches!(kind, SplitKind::Static { .. }) != disk_percent.is_some() {
             return invalid("a static split has a share, and only that".to_owned(), "give disk_percent with static");
         }
-        let limit = read(&self.published, |p| p.splits.get(id.index()).copied().flatten());
-        let backend_bytes_per_second_max =
-            limit.map_or(self.volumes[id.index()].split_limit, |(config, _)| config.backend_bytes_per_second_max);
+        let backend_bytes_per_second_max = self.volumes[id.index()].split_limit;
         let split = SplitConfig { kind, backend_bytes_per_second_max };
         self.obeyed(volume, CommandOrder::SetSplit { volume: id, split })
     }

@@ -20,6 +20,15 @@ fn slots_only(split: SplitConfig) -> World {
     w
 }
 
+/// Reads ten pages from that one on: what memory held before leaves it.
+fn push_out(w: &mut World, first: u64) {
+    for page in first..first + 10 {
+        w.read(100 + page, page * PAGE, PAGE as u32);
+        w.settle();
+        w.sent_all();
+    }
+}
+
 fn slot_reads(w: &World) -> usize {
     w.count(is!(Action::ReadSlot { .. }))
 }
@@ -51,12 +60,7 @@ fn a_page_written_since_the_last_flush_comes_from_the_cache_disk() {
     let mut w = slots_only(BACKEND_ONLY);
     w.write(1, 0, 4096);
     w.settle();
-    // Out of memory again.
-    for page in 100..110 {
-        w.read(100 + page, page * PAGE, PAGE as u32);
-        w.settle();
-        w.sent_all();
-    }
+    push_out(&mut w, 100);
     w.read(2, 0, 4096);
     assert_eq!((slot_reads(&w), backend_reads(&w)), (1, 0), "the back end may still lose it");
     w.settle();
@@ -66,11 +70,7 @@ fn a_page_written_since_the_last_flush_comes_from_the_cache_disk() {
         w.tick(SECOND);
         w.settle();
     }
-    for page in 110..120 {
-        w.read(100 + page, page * PAGE, PAGE as u32);
-        w.settle();
-        w.sent_all();
-    }
+    push_out(&mut w, 110);
     w.read(3, 0, 4096);
     assert_eq!((slot_reads(&w), backend_reads(&w)), (0, 1), "it is flushed now");
     w.settle();
