@@ -38,6 +38,21 @@ impl Latency {
         })
     }
 
+    /// What was counted since `earlier`, another look at the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |bound: u64| {
+            let at = earlier.buckets.binary_search_by_key(&bound, |(bound, _)| *bound);
+            at.map_or(0, |at| earlier.buckets[at].1)
+        };
+        let gained = self.buckets.iter().map(|&(bound, count)| (bound, count.saturating_sub(before(bound))));
+        Self::new(
+            self.count.saturating_sub(earlier.count),
+            self.sum_ns.saturating_sub(earlier.sum_ns),
+            gained.filter(|(_, count)| *count > 0),
+        )
+    }
+
     /// Adds another histogram, as of another shard.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
@@ -63,6 +78,14 @@ mod tests {
         }
         assert_eq!(Latency::default().quantile_ns(500), None);
         assert_eq!(latency.count_below(2048), 99);
+    }
+
+    #[test]
+    fn what_came_since_is_the_difference() {
+        let earlier = Latency::new(3, 10, [(8, 1), (32, 2)]);
+        let later = Latency::new(6, 40, [(8, 1), (16, 1), (32, 4)]);
+        assert_eq!(later.since(&earlier), Latency::new(3, 30, [(16, 1), (32, 2)]));
+        assert_eq!(earlier.since(&later), Latency::default(), "a server that was started anew has not gained");
     }
 
     #[test]

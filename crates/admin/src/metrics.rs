@@ -17,6 +17,9 @@ use std::fmt::{self, Write};
 /// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Every [`Split::mode`].
+const SPLIT_MODES: [&str; 4] = ["no-table", "warmup", "stable", "congestion"];
+
 type ReadVolume = fn(&Volume) -> u64;
 type Labels = Vec<(&'static str, String)>;
 
@@ -92,9 +95,17 @@ const METRICS: &[Metric] = &[
     counter("forebay_volume_split_mismatched_blocks", "volume", "Blocks that back end and cache disk did not agree about; the cached copy was dropped.", |s| volumes(s, |v| v.split_mismatches)),
     gauge("forebay_volume_split_disk_ratio", "volume", "Share of the hits on disk that the cache disk serves.", |s| split(s, |split| split.disk_share_permil as f64 / 1e3)),
     gauge("forebay_volume_split_severity_ratio", "volume", "How congested the back end seems, 0 to 1.", |s| split(s, |split| split.severity_permil as f64 / 1e3)),
+    gauge("forebay_volume_split_policy", "volume, policy", "Always 1; the label says which policy splits the volume's hits.", split_policies),
+    gauge("forebay_volume_split_mode", "volume, mode", "1 for the mode that the policy is in, 0 for the others.", split_modes),
     gauge("forebay_volume_split_congested", "volume", "1 while the policy takes the back end for congested.", |s| split(s, |split| f64::from(u8::from(split.mode == "congestion")))),
+    gauge("forebay_volume_split_suspended", "volume", "1 while the back end is left alone, since a hit failed there or was late.", |s| split(s, |split| f64::from(u8::from(split.suspended)))),
+    gauge("forebay_volume_split_budget_bytes_per_second", "volume", "What hits may take from the back end; 0: any amount.", |s| split(s, |split| split.backend_bytes_per_second_max as f64)),
+    counter("forebay_volume_split_over_budget_hits", "volume", "Hits that this budget kept on the cache disk, since the policy was chosen.",
+        |s| splits(s).map(|(volume, split)| (of(volume), split.over_budget)).collect()),
     gauge("forebay_volume_path_estimate_bytes_per_second", "volume, path", "What a path is thought to deliver; 0 where it is not known.", |s| estimates(s, |path| path.bytes_per_second as f64)),
     gauge("forebay_volume_path_estimate_seconds", "volume, path", "How long a read of a path is thought to take; 0 where it is not known.", |s| estimates(s, |path| path.latency_ns as f64 / 1e9)),
+    gauge("forebay_volume_path_in_flight_requests", "volume, path", "Reads in flight on a path, where hits are split.", |s| estimates(s, |path| path.in_flight as f64)),
+    gauge("forebay_volume_path_window_requests", "volume, path", "Reads that a path is filled with before others are preferred; 0 where the policy has no such window.", |s| estimates(s, |path| path.window as f64)),
     counter("forebay_volume_recovering_parts", "volume", "Misses while the slot table was being read; some of their pages were warm.",
         |s| volumes(s, |v| v.recovering_misses)),
     counter("forebay_volume_path_bytes", "volume, path, op", "Bytes that moved by path.", path_bytes),
@@ -124,6 +135,10 @@ fn of(volume: &Volume) -> Labels {
     vec![("volume", volume.name.clone())]
 }
 
+fn of_and(volume: &Volume, label: &'static str, value: &str) -> Labels {
+    vec![("volume", volume.name.clone()), (label, value.to_owned())]
+}
+
 fn disk<T>(snapshot: &Snapshot, read: fn(&Disk) -> T) -> Vec<(Labels, T)> {
     snapshot.disk.iter().map(|disk| (vec![], read(disk))).collect()
 }
@@ -149,24 +164,36 @@ fn volumes(snapshot: &Snapshot, read: ReadVolume) -> Vec<(Labels, u64)> {
     snapshot.volumes.iter().map(|volume| (of(volume), read(volume))).collect()
 }
 
+/// Volumes whose hits are split.
+fn splits(snapshot: &Snapshot) -> impl Iterator<Item = (&Volume, &Split)> {
+    snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.split.as_ref()?)))
+}
+
 fn split(snapshot: &Snapshot, read: fn(&Split) -> f64) -> Vec<(Labels, f64)> {
-    let splits = snapshot.volumes.iter().filter_map(|volume| Some((of(volume), volume.split.as_ref()?)));
-    splits.map(|(labels, split)| (labels, read(split))).collect()
+    splits(snapshot).map(|(volume, split)| (of(volume), read(split))).collect()
+}
+
+fn split_policies(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
+    splits(snapshot).map(|(volume, split)| (of_and(volume, "policy", &split.policy), 1.0)).collect()
+}
+
+fn split_modes(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
+    let modes = |(volume, split): (&Volume, &Split)| {
+        SPLIT_MODES.map(|mode| (of_and(volume, "mode", mode), f64::from(u8::from(mode == split.mode))))
+    };
+    splits(snapshot).flat_map(modes).collect()
 }
 
 fn estimates(snapshot: &Snapshot, read: fn(&PathEstimate) -> f64) -> Vec<(Labels, f64)> {
-    let splits = snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.split.as_ref()?)));
-    let of_path = |volume: &Volume, path: &str| [of(volume), vec![("path", path.to_owned())]].concat();
-    splits
-        .flat_map(|(volume, split)| {
-            [(of_path(volume, "disk"), read(&split.disk)), (of_path(volume, "backend"), read(&split.backend))]
-        })
-        .collect()
+    let paths = |(volume, split): (&Volume, &Split)| {
+        let paths = [("disk", &split.disk), ("backend", &split.backend)];
+        paths.map(|(name, path)| (of_and(volume, "path", name), read(path)))
+    };
+    splits(snapshot).flat_map(paths).collect()
 }
 
 fn by(snapshot: &Snapshot, label: &'static str, rows: &[(&'static str, ReadVolume)]) -> Vec<(Labels, u64)> {
-    let labelled = |volume: &Volume, value: &str| [of(volume), vec![(label, value.to_owned())]].concat();
-    let of_volume = |volume| rows.iter().map(move |(value, read)| (labelled(volume, value), read(volume)));
+    let of_volume = |volume| rows.iter().map(move |(value, read)| (of_and(volume, label, value), read(volume)));
     snapshot.volumes.iter().flat_map(of_volume).collect()
 }
 

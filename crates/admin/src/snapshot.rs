@@ -17,6 +17,9 @@ pub struct Snapshot {
     pub state: State,
     /// Since the process began.
     pub uptime_seconds: f64,
+    /// The uptime that the counters are of: rates are differences of counters over differences of this.
+    #[serde(default)]
+    pub counted_seconds: f64,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// The memory tier.
@@ -179,19 +182,31 @@ pub struct Split {
     pub severity_permil: u64,
     /// What hits may take from the back end; 0: any amount.
     pub backend_bytes_per_second_max: u64,
+    /// Hits that this limit kept on the cache disk, since the policy was chosen.
+    #[serde(default)]
+    pub over_budget: u64,
+    /// Whether the back end is left alone for a while, since a hit failed there or was late.
+    #[serde(default)]
+    pub suspended: bool,
     /// The cache disk.
     pub disk: PathEstimate,
     /// The back end.
     pub backend: PathEstimate,
 }
 
-/// What a path is thought to be able to do; 0 where it is not known.
+/// A path as the policy sees it; estimates are 0 where they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathEstimate {
     /// What it delivers.
     pub bytes_per_second: u64,
     /// How long a read takes.
     pub latency_ns: u64,
+    /// Reads in flight there now, misses too.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Reads that it is filled with before others are preferred; 0 where the policy has no such window.
+    #[serde(default)]
+    pub window: u64,
 }
 
 impl Volume {

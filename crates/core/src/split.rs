@@ -22,7 +22,7 @@ use crate::event::IoError;
 use crate::op::{Load, Op, Role};
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
 use crate::request::PartId;
-use forebay_policy::split::{Done, Path, Report, SplitConfig, Splitter};
+use forebay_policy::split::{Done, Path, SplitConfig, SplitState, Splitter};
 
 /// How long a back end that is late may take to let go of a read: a control period.
 const LET_GO_NS: u64 = 100_000_000;
@@ -202,8 +202,8 @@ impl Cache {
 
     /// How a volume's hits are split, and what its policy believes; `None` if they are not.
     #[must_use]
-    pub fn split_report(&self, volume: VolumeId) -> Option<(SplitConfig, Report)> {
-        self.volume(volume).splitter.as_ref().map(|splitter| (splitter.config(), splitter.report()))
+    pub fn split_state(&self, now_ns: u64, volume: VolumeId) -> Option<SplitState> {
+        self.volume(volume).splitter.as_ref().map(|splitter| splitter.state(now_ns))
     }
 
     /// Whether a split read of the part that takes too long can be helped by its slot.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::snapshot::Tier;
+use crate::snapshot::{PathEstimate, Split, Tier};
 
 fn snapshot() -> Snapshot {
     let volume = Volume {
@@ -7,6 +7,14 @@ fn snapshot() -> Snapshot {
         reads: 7,
         misses: 3,
         memory_hits: 4,
+        split: Some(Split {
+            policy: "expected-delay".into(),
+            mode: "stable".into(),
+            over_budget: 5,
+            suspended: true,
+            backend: PathEstimate { in_flight: 3, window: 8, ..PathEstimate::default() },
+            ..Split::default()
+        }),
         read_latency: Latency::new(3, 5_000_000_000, [(1024, 1), (2048, 1), (1 << 40, 1)]),
         ..Volume::default()
     };
@@ -37,6 +45,13 @@ fn a_snapshot_is_readable_text() {
         "forebay_fail_opens_total 2",
         "forebay_volume_requests_total{volume=\"v\\\"1\\n\",op=\"read\"} 7",
         "forebay_volume_read_parts_total{volume=\"v\\\"1\\n\",path=\"backend\"} 3",
+        "forebay_volume_split_policy{volume=\"v\\\"1\\n\",policy=\"expected-delay\"} 1.0",
+        "forebay_volume_split_mode{volume=\"v\\\"1\\n\",mode=\"stable\"} 1.0",
+        "forebay_volume_split_mode{volume=\"v\\\"1\\n\",mode=\"warmup\"} 0.0",
+        "forebay_volume_split_suspended{volume=\"v\\\"1\\n\"} 1.0",
+        "forebay_volume_split_over_budget_hits_total{volume=\"v\\\"1\\n\"} 5",
+        "forebay_volume_path_in_flight_requests{volume=\"v\\\"1\\n\",path=\"backend\"} 3.0",
+        "forebay_volume_path_window_requests{volume=\"v\\\"1\\n\",path=\"disk\"} 0.0",
         "forebay_nbd_connections_total 0",
         "# EOF",
     ] {

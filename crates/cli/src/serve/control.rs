@@ -1,18 +1,18 @@
 //! The cache as its operator sees it: what the shard published, and orders to it.
 
-use super::shard::read;
+use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
 use forebay_admin::{
     Control, ControlError, Disk, ErrorKind, Latency, Nbd, PathEstimate, Queues, Recovery, Snapshot, Split, State, Tier,
     Volume,
 };
 use forebay_core::{
-    Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitReport, Stats, VolumeId, VolumeStats,
+    Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
 };
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
 use forebay_policy::split::Path;
-use forebay_uring::Wake;
+use forebay_uring::{Wake, monotonic_ns};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
@@ -33,7 +33,9 @@ pub(super) struct Published {
     pub(super) gauges: Gauges,
     pub(super) nbd: Counters,
     /// By volume; `None` where nothing is split.
-    pub(super) splits: Vec<Option<(SplitConfig, SplitReport)>>,
+    pub(super) splits: Vec<Option<SplitState>>,
+    /// When that was.
+    pub(super) at_ns: u64,
     /// The shard is to end.
     pub(super) end: bool,
 }
@@ -161,14 +163,18 @@ impl Control for ShardControl {
 
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
         let state = self.state();
-        let (stats, gauges, nbd, mut splits) =
-            read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd, p.splits.clone()));
+        let (stats, gauges, nbd, mut splits, at_ns) =
+            read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd, p.splits.clone(), p.at_ns));
         splits.resize(stats.volumes.len(), None);
+        // A shard with nothing to do publishes nothing: what was counted then is still so.
+        let age_ns = monotonic_ns().saturating_sub(at_ns).min(PUBLISH_NS);
+        let uptime_seconds = self.started.elapsed().as_secs_f64();
         let volumes = self.volumes.iter().zip(&stats.volumes).zip(splits);
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            uptime_seconds,
+            counted_seconds: (uptime_seconds - age_ns as f64 / 1e9).max(0.0),
             page_bytes: self.page_bytes,
             memory: Tier { pages: gauges.memory_pages.into(), pages_max: gauges.memory_pages_max.into() },
             disk: self.has_disk.then(|| disk(&stats, &gauges)),
@@ -240,10 +246,13 @@ fn disk(stats: &Stats, gauges: &Gauges) -> Disk {
     }
 }
 
-fn split_of((config, report): (SplitConfig, SplitReport)) -> Split {
+fn split_of(state: SplitState) -> Split {
+    let SplitState { config, report, .. } = state;
     let path = |path: Path| PathEstimate {
         bytes_per_second: report.bytes_per_second[path.index()] as u64,
         latency_ns: report.latency_ns[path.index()],
+        in_flight: state.in_flight[path.index()].into(),
+        window: report.window[path.index()].into(),
     };
     Split {
         policy: config.kind.name().to_owned(),
@@ -257,12 +266,14 @@ fn split_of((config, report): (SplitConfig, SplitReport)) -> Split {
         disk_share_permil: (report.disk_share * 1000.0).round() as u64,
         severity_permil: report.severity_permil.into(),
         backend_bytes_per_second_max: config.backend_bytes_per_second_max,
+        over_budget: state.over_budget,
+        suspended: state.is_suspended,
         disk: path(Path::DISK),
         backend: path(Path::BACKEND),
     }
 }
 
-fn volume(name: &VolumeName, stats: &VolumeStats, split: Option<(SplitConfig, SplitReport)>) -> Volume {
+fn volume(name: &VolumeName, stats: &VolumeStats, split: Option<SplitState>) -> Volume {
     Volume {
         split: split.map(split_of),
         name: name.name.clone(),

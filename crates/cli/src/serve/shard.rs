@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The cache's name in the state directory.
 const CACHE_NAME: &str = "cache";
-/// How often counters are published.
-const PUBLISH_NS: u64 = 100_000_000;
+/// How often counters are published, while there is something to count.
+pub(super) const PUBLISH_NS: u64 = 100_000_000;
 /// Commands that may wait for the shard.
 const COMMANDS_MAX: usize = 64;
 /// Operations that the cache disk may have under way; the rest waits in the device.
@@ -63,7 +63,7 @@ pub(super) fn run(
         let now_ns = monotonic_ns();
         if now_ns >= publish_ns {
             publish_ns = now_ns + PUBLISH_NS;
-            if publish(&mut shard, published) {
+            if publish(&mut shard, now_ns, published) {
                 break;
             }
             // Recovery needs the memory bus for itself: 16 million records are to be known within seconds.
@@ -75,7 +75,7 @@ pub(super) fn run(
 }
 
 /// Copies what the shard has seen to where others read it. Whether the shard is to end.
-fn publish(shard: &mut Running, published: &Mutex<Published>) -> bool {
+fn publish(shard: &mut Running, now_ns: u64, published: &Mutex<Published>) -> bool {
     let counters = *shard.front().counters();
     let cache = shard.cache();
     let mut to = published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,8 @@ fn publish(shard: &mut Running, published: &Mutex<Published>) -> bool {
     to.gauges = cache.gauges();
     let volumes = 0..to.stats.volumes.len() as u16;
     to.splits.clear();
-    to.splits.extend(volumes.map(|volume| cache.split_report(VolumeId(volume))));
+    to.splits.extend(volumes.map(|volume| cache.split_state(now_ns, VolumeId(volume))));
+    to.at_ns = now_ns;
     to.nbd = counters;
     to.end
 }

@@ -60,7 +60,13 @@ fn told(volume: &Volume) -> String {
     }
     if split.backend_bytes_per_second_max > 0 {
         let most = size_rounded(split.backend_bytes_per_second_max);
-        out.push_str(&format!("Hits take at most {most}/s from the back end, as configured.\n"));
+        out.push_str(&format!(
+            "Hits take at most {most}/s from the back end, as configured; {} stayed on the cache disk for that.\n",
+            split.over_budget
+        ));
+    }
+    if split.suspended {
+        out.push_str("The back end is left alone for a second: a hit failed there or was late.\n");
     }
     if volume.split_failovers + volume.split_mismatches > 0 {
         out.push_str(&format!(
@@ -74,10 +80,12 @@ fn told(volume: &Volume) -> String {
             name.to_owned(),
             known(path.bytes_per_second, format!("{}/s", size_rounded(path.bytes_per_second))),
             known(path.latency_ns, format!("{:.3} ms", path.latency_ns as f64 / 1e6)),
+            path.in_flight.to_string(),
+            if path.window > 0 { path.window.to_string() } else { "-".to_owned() },
         ]
     };
     let rows = [row("cache disk", &split.disk), row("back end", &split.backend)];
-    out.push_str(&table::render(&["PATH", "DELIVERS", "A READ TAKES"], &rows));
+    out.push_str(&table::render(&["PATH", "DELIVERS", "A READ TAKES", "IN FLIGHT", "WINDOW"], &rows));
     out
 }
 
@@ -95,15 +103,21 @@ mod tests {
             policy: "expected-delay".into(),
             mode: "stable".into(),
             disk_share_permil: 652,
-            disk: PathEstimate { bytes_per_second: 2 << 30, latency_ns: 90_000 },
+            disk: PathEstimate { bytes_per_second: 2 << 30, latency_ns: 90_000, in_flight: 7, window: 16 },
+            backend_bytes_per_second_max: 1 << 20,
+            over_budget: 12,
+            suspended: true,
             ..Default::default()
         };
         let volume =
             Volume { name: "vm1".into(), disk_hits: 3, backend_hits: 1, split: Some(split), ..Volume::default() };
         let text = told(&volume);
-        for part in ["vm1", "expected-delay", "65.2 %", "34.8 %", "25.0 % of 4", "GiB/s", "0.090 ms", "not known yet"] {
+        for part in
+            ["vm1", "expected-delay", "65.2 %", "34.8 %", "25.0 % of 4", "not known yet", "; 12 stayed", "alone"]
+        {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+        assert!(text.contains("0.090 ms               7      16\n"), "{text}");
         assert!(told(&Volume { name: "vm2".into(), ..Volume::default() }).contains("served by it"));
     }
 }

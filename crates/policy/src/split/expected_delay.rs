@@ -212,6 +212,7 @@ impl Split for ExpectedDelay {
                 self.report.bytes_per_second[index] = bytes as f64 * 1e9 / estimate.each_ns;
             }
             self.report.latency_ns[index] = estimate.base_ns as u64;
+            self.report.window[index] = if estimate.base_ns > 0.0 { estimate.window as u32 } else { 0 };
         }
     }
 

@@ -56,7 +56,7 @@ pub use climb::Climb;
 pub use expected_delay::ExpectedDelay;
 pub use meter::{Meter, PathTick, Tick};
 pub use shared::{Dispatch, SetShare, Shared};
-pub use splitter::{SplitConfig, SplitKind, Splitter};
+pub use splitter::{SplitConfig, SplitKind, SplitState, Splitter};
 
 /// Paths that a hit may have at most.
 pub const PATHS_MAX: usize = 4;
@@ -179,6 +179,8 @@ pub struct Report {
     pub bytes_per_second: [f64; PATHS_MAX],
     /// How long a read of each path is thought to take now; 0 where it is not known.
     pub latency_ns: [u64; PATHS_MAX],
+    /// How many requests each path is filled with before others are preferred; 0 where the policy has no such window.
+    pub window: [u32; PATHS_MAX],
 }
 
 /// A policy that chooses a path for each hit.

@@ -150,6 +150,7 @@ impl<C: Detect, B: Detect> SetShare for NetCas<C, B> {
             severity_permil: self.verdicts[Path::BACKEND.index()].severity_permil,
             bytes_per_second,
             latency_ns: self.latency_ns,
+            ..Report::default()
         }
     }
 }

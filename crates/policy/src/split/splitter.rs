@@ -9,7 +9,7 @@
 use super::bwrr::Bwrr;
 use super::fixed::Fixed;
 use super::orthus::Orthus;
-use super::{Climb, Done, ExpectedDelay, Hit, Meter, Path, PathSet, Report, Shared, Split};
+use super::{Climb, Done, ExpectedDelay, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split};
 use alloc::boxed::Box;
 
 /// How long a back end that failed is left alone.
@@ -92,6 +92,21 @@ pub struct SplitConfig {
     pub backend_bytes_per_second_max: u64,
 }
 
+/// A split as it stands, for metrics and `explain`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SplitState {
+    /// What it was made from.
+    pub config: SplitConfig,
+    /// What the policy believes.
+    pub report: Report,
+    /// Reads in flight on each path, those that had no choice too.
+    pub in_flight: [u32; PATHS_MAX],
+    /// Whether the back end is left alone, since a read of it failed or was late.
+    pub is_suspended: bool,
+    /// Hits that the policy would have sent to the back end, and that the budget kept on the cache disk.
+    pub over_budget: u64,
+}
+
 /// Bytes that may be taken, renewed at a rate.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -124,6 +139,7 @@ pub struct Splitter {
     period_ns: u64,
     next_ns: u64,
     suspended_until_ns: u64,
+    over_budget: u64,
     submitters: u32,
     misses: u64,
     reads: u64,
@@ -131,7 +147,10 @@ pub struct Splitter {
 
 impl core::fmt::Debug for Splitter {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Splitter").field("config", &self.config).field("report", &self.report()).finish_non_exhaustive()
+        f.debug_struct("Splitter")
+            .field("config", &self.config)
+            .field("report", &self.policy.report())
+            .finish_non_exhaustive()
     }
 }
 
@@ -151,16 +170,11 @@ impl Splitter {
             period_ns,
             next_ns: now_ns + period_ns,
             suspended_until_ns: 0,
+            over_budget: 0,
             submitters: 1,
             misses: 0,
             reads: 0,
         })
-    }
-
-    /// What it was made from.
-    #[must_use]
-    pub fn config(&self) -> SplitConfig {
-        self.config
     }
 
     /// The path of a hit of `bytes`.
@@ -169,8 +183,11 @@ impl Splitter {
             return Path::DISK;
         }
         let path = self.policy.choose(&Hit { bytes, paths: PathSet::DISK_AND_BACKEND }, &self.meter);
-        let mut affordable = || self.budget.as_mut().is_none_or(|budget| budget.take(now_ns, bytes));
-        if path == Path::DISK || affordable() { path } else { Path::DISK }
+        if path == Path::DISK || self.budget.as_mut().is_none_or(|budget| budget.take(now_ns, bytes)) {
+            return path;
+        }
+        self.over_budget += 1;
+        Path::DISK
     }
 
     /// A read of a path was ordered; `is_hit` if it was chosen. What [`Done::in_flight`] will be.
@@ -212,10 +229,16 @@ impl Splitter {
         self.policy.tick(&tick);
     }
 
-    /// What the policy believes.
+    /// How it stands.
     #[must_use]
-    pub fn report(&self) -> Report {
-        self.policy.report()
+    pub fn state(&self, now_ns: u64) -> SplitState {
+        SplitState {
+            config: self.config,
+            report: self.policy.report(),
+            in_flight: core::array::from_fn(|path| self.meter.in_flight(Path::new(path))),
+            is_suspended: now_ns < self.suspended_until_ns,
+            over_budget: self.over_budget,
+        }
     }
 }
 
@@ -238,6 +261,7 @@ mod tests {
             (0..1000).filter(|ms| splitter.choose(at(*ms), BYTES) == Path::BACKEND).count()
         };
         assert!((99..=101).contains(&taken(&mut splitter, 0)));
+        assert!((899..=901).contains(&splitter.state(0).over_budget), "{}", splitter.state(0).over_budget);
         // An idle minute is not saved up.
         assert!((99..=110).contains(&taken(&mut splitter, 60_000)));
     }
@@ -248,6 +272,7 @@ mod tests {
         assert_eq!(splitter.choose(0, BYTES), Path::BACKEND);
         splitter.suspend(5);
         assert_eq!(splitter.choose(5 + SUSPEND_NS - 1, BYTES), Path::DISK);
+        assert!(splitter.state(5 + SUSPEND_NS - 1).is_suspended && !splitter.state(5 + SUSPEND_NS).is_suspended);
         assert_eq!(splitter.choose(5 + SUSPEND_NS, BYTES), Path::BACKEND);
     }
 
