@@ -146,7 +146,10 @@ impl DiskFile {
             );
             return Err(Error::new(ErrorKind::Unusable, None, message));
         }
-        let changed = ftruncate(&self.fd, size_bytes).and_then(|()| match space {
+        // Some file systems have files of one size only (nbdfuse): there is nothing to ask of them then.
+        let has_size = size_bytes == self.facts.size_bytes;
+        let sized = if has_size { Ok(()) } else { ftruncate(&self.fd, size_bytes) };
+        let changed = sized.and_then(|()| match space {
             Space::Sparse => Ok(()),
             Space::Allocated => allocate(&self.fd, size_bytes),
         });
@@ -214,7 +217,8 @@ fn open_direct_or_not(
     device: Option<(u32, u32)>,
 ) -> Result<(OwnedFd, Direct), Error> {
     let mut flags = OFlags::CLOEXEC | if options.write { OFlags::RDWR } else { OFlags::RDONLY };
-    if options.create {
+    // With O_EXCL on a block device it would mean that there must be none.
+    if options.create && device.is_none() {
         flags |= OFlags::CREATE;
     }
     let open_with = |flags: OFlags| match device {
