@@ -11,13 +11,13 @@ class FuseDisk:
     """`path` is the file; `attach()` makes a block device of it. `server` is what nbdfuse takes: a URI, or a command
     in brackets that speaks NBD on its standard input and output."""
 
-    def __init__(self, rig, *server):
+    def __init__(self, rig, *server, name="fuse"):
         need("nbdfuse", "fusermount3")
         if not os.path.exists("/dev/fuse"):
             skip("there is no /dev/fuse here")
         self.rig = rig
         self.server = server
-        self.mountpoint = rig.path("fuse")
+        self.mountpoint = rig.path(name)
         self.path = self.mountpoint / "nbd"
         self.process = None
         self.device = None

@@ -68,8 +68,10 @@ class Forebay:
     """A server with its configuration; it can be started again and again.
 
     cache, limits, admission, listen: keys of those tables, over the defaults here (a memory tier of 64 MiB, a disk
-    tier of 256 MiB in a file of the rig, one unix socket).
+    tier of 256 MiB in a file of the rig, one unix socket). `inside`: words that start a program elsewhere.
     """
+
+    inside = ()
 
     def __init__(self, rig, volumes, cache=None, limits=None, admission=None, listen=None, name="forebay"):
         self.rig = rig
@@ -105,7 +107,7 @@ class Forebay:
         """Starts it and waits for nothing."""
         self.rig.path(f"{self.name}.state").mkdir(exist_ok=True)
         self.config.write_text(config_text(self.tables, self.volumes))
-        self.process = self.rig.start(program(), "serve", "--config", self.config, *flags, name=self.name)
+        self.process = self.rig.start(*self.inside, program(), "serve", "--config", self.config, *flags, name=self.name)
 
     def refused(self, *flags, seconds=20):
         """Starts it, expects it to end by itself, and returns its exit code and what it said."""
@@ -171,7 +173,7 @@ class Forebay:
 
     def verb(self, *words, ok=(0,), seconds=60):
         """`forebay WORDS`, asking this server."""
-        return run(program(), *words, ok=ok, seconds=seconds, env={"FOREBAY_ADMIN_LISTEN": f"127.0.0.1:{self.port}"})
+        return run(*self.inside, program(), *words, ok=ok, seconds=seconds, env={"FOREBAY_ADMIN_LISTEN": f"127.0.0.1:{self.port}"})
 
     def _ready(self):
         check(self.process.alive(), f"forebay ended: {self.process.tail()}")
