@@ -143,7 +143,8 @@ pub struct Explain {
 pub struct Split {
     /// The volume.
     pub volume: String,
-    /// The policy, as in the configuration: off, expected-delay, climb, orthus, static, cache-only, backend-only.
+    /// The policy, as in the configuration: off, expected-delay, climb, netcas, netcas-demand, netcas-random, orthus,
+    /// orthus-paper, static, cache-only, backend-only.
     pub policy: String,
     /// With static: the share of hits that the cache disk serves, in per cent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]

@@ -20,6 +20,7 @@ fn main() {
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
         split: forebay_core::SplitConfig::default(),
+        profile: forebay_core::Profile::default(),
     };
     let mut cache = Cache::new(CacheConfig {
         page_bytes: 65536,

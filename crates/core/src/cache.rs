@@ -197,6 +197,15 @@ impl Cache {
                 self.set_split(now_ns, volume, split);
                 actions.push(Action::Reply { tag, result: Ok(()) });
             }
+            Event::SetProfile { volume, tag, profile } => {
+                self.set_profile(now_ns, volume, profile);
+                actions.push(Action::Reply { tag, result: Ok(()) });
+            }
+            Event::Submitters { volume, count } => {
+                if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
+                    splitter.set_submitters(count);
+                }
+            }
             Event::Drain { tag } if self.drain.asked.is_some() => {
                 actions.push(Action::Reply { tag, result: Err(ReplyError::ShuttingDown) });
             }

@@ -7,6 +7,7 @@ use crate::recovery::SCANS_MAX;
 use alloc::vec::Vec;
 use forebay_policy::evict::PolicyKind;
 use forebay_policy::split::SplitConfig;
+use forebay_policy::split::profile::Profile;
 
 /// What a cache is built from.
 #[derive(Clone, Debug)]
@@ -69,6 +70,8 @@ pub struct VolumeConfig {
     pub range_bytes_max: u64,
     /// How its hits on the cache disk are split.
     pub split: SplitConfig,
+    /// What its paths deliver alone, for the policies that need to know; may be empty.
+    pub profile: Profile,
 }
 
 /// Hard limits; what goes beyond waits, or is refused with [`crate::ReplyError::Busy`].

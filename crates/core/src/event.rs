@@ -2,6 +2,7 @@
 
 use crate::page::{OpId, RequestId, VolumeId};
 use forebay_policy::split::SplitConfig;
+use forebay_policy::split::profile::Profile;
 
 /// What happened. Lengths are in bytes; `tag` is the front end's own name for a request and comes back in the reply.
 #[expect(missing_docs, reason = "the fields are named for what they are, and each group has its line")]
@@ -40,6 +41,10 @@ pub enum Event<'a> {
     Drain { tag: u64 },
     /// Somebody decided that the volume's hits are split so from now on.
     SetSplit { volume: VolumeId, tag: u64, split: SplitConfig },
+    /// Another profile for the policies that need one. What the volume's own learnt of the last one is forgotten.
+    SetProfile { volume: VolumeId, tag: u64, profile: &'a Profile },
+    /// So many clients of the volume had requests in flight in the last control period.
+    Submitters { volume: VolumeId, count: u32 },
     /// The control period (100 ms) went by.
     Tick,
     /// Work was left over for want of room in the action list ([`crate::Cache::has_more`]).

@@ -43,6 +43,7 @@ pub use cache::Cache;
 pub use config::{AdmissionConfig, CacheConfig, Limits, VolumeConfig};
 pub use error::{ConfigError, ReplyError};
 pub use event::{Event, IoError, SlotRecord};
+pub use forebay_policy::split::profile::Profile;
 pub use forebay_policy::split::{Mode as SplitMode, SplitConfig, SplitKind, SplitState};
 pub use mode::WriteMode;
 pub use page::{BLOCK_BYTES, FrameId, OpId, PageKey, REQUEST_PAGES_MAX, RequestId, SlotId, VolumeId};

@@ -22,6 +22,7 @@ use crate::event::IoError;
 use crate::op::{Load, Op, Role};
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
 use crate::request::PartId;
+use forebay_policy::split::profile::Profile;
 use forebay_policy::split::{Done, Path, SplitConfig, SplitState, Splitter};
 
 /// How long a back end that is late may take to let go of a read: a control period.
@@ -192,12 +193,28 @@ impl Cache {
     pub(crate) fn set_split(&mut self, now_ns: u64, volume: VolumeId, split: SplitConfig) {
         self.ops.forget_loads(volume);
         let v = &mut self.volumes[volume.index()];
-        v.splitter = Splitter::new(split, now_ns);
+        v.splitter = Splitter::new(split, &self.config.volumes[volume.index()].profile, now_ns);
         v.split_from_seq = v.write_seq;
         if v.splitter.is_some() {
             self.disk.keep_stamps();
         }
         self.config.volumes[volume.index()].split = split;
+    }
+
+    /// Changes what a volume's paths are said to deliver.
+    pub(crate) fn set_profile(&mut self, now_ns: u64, volume: VolumeId, profile: &Profile) {
+        let config = &mut self.config.volumes[volume.index()];
+        config.profile = profile.clone();
+        if config.split.kind.needs_profile() {
+            let split = config.split;
+            self.set_split(now_ns, volume, split);
+        }
+    }
+
+    /// Whether a policy has a say in the volume's hits.
+    #[must_use]
+    pub fn is_split(&self, volume: VolumeId) -> bool {
+        self.volume(volume).splitter.is_some()
     }
 
     /// How a volume's hits are split, and what its policy believes; `None` if they are not.

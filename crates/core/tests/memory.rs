@@ -28,6 +28,7 @@ fn config(slots: u32, disk_policy: PolicyKind) -> CacheConfig {
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 30,
             split: forebay_core::SplitConfig::default(),
+            profile: forebay_core::Profile::default(),
         }],
         limits: Limits::default(),
         intent_map: true,

@@ -28,6 +28,7 @@ fn config(in_flight_regions: Vec<u64>) -> CacheConfig {
             in_flight_regions,
             range_bytes_max: 1 << 20,
             split: forebay_core::SplitConfig::default(),
+            profile: forebay_core::Profile::default(),
         }],
         limits: Limits::default(),
         intent_map: true,

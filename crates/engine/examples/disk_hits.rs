@@ -223,6 +223,7 @@ fn config(disk: &forebay_engine::attach::CacheDisk, bytes: u64) -> CacheConfig {
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 30,
             split: forebay_core::SplitConfig::default(),
+            profile: forebay_core::Profile::default(),
         }],
         limits: Limits::default(),
         intent_map: true,

@@ -50,6 +50,11 @@ pub trait Front {
     /// The shard has performed everything for now: a moment to send what was gathered.
     fn turn_end(&mut self, now_ns: u64);
 
+    /// Clients of a volume that had requests in flight since this was last asked, as far as it knows.
+    fn take_submitters(&mut self, _volume: VolumeId) -> u32 {
+        1
+    }
+
     /// When `poll` should next be called even if nothing outside happens.
     fn next_ns(&self) -> Option<u64> {
         None

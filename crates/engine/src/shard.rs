@@ -19,8 +19,8 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use forebay_core::{
-    Action, Actions, Cache, CacheConfig, Event, FrameId, IoError, Notice, OpId, PageKey, ReplyError, SlotRecord,
-    SplitConfig, VolumeId,
+    Action, Actions, Cache, CacheConfig, Event, FrameId, IoError, Notice, OpId, PageKey, Profile, ReplyError,
+    SlotRecord, SplitConfig, VolumeId,
 };
 use forebay_uring::Arena;
 
@@ -66,12 +66,14 @@ pub struct Command {
 
 /// See [`Command`].
 #[expect(missing_docs, reason = "fields as in `forebay_core::Event`")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum CommandOrder {
     /// As a client's flush.
     Flush { volume: VolumeId },
     /// As [`Event::SetSplit`].
     SetSplit { volume: VolumeId, split: SplitConfig },
+    /// As [`Event::SetProfile`].
+    SetProfile { volume: VolumeId, profile: Box<Profile> },
     /// Drop clean pages.
     Evict { volume: VolumeId, offset: u64, length: u64 },
     /// Answer what is in flight, refuse the rest, leave the cache disk clean.
@@ -250,7 +252,18 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             let at_rest = !self.active && self.parts.cache.is_at_rest();
             self.next_tick_ns = now_ns + if at_rest { REST_TICK_NS } else { TICK_NS };
             self.active = false;
+            self.count_submitters(now_ns);
             self.step(now_ns, Event::Tick);
+        }
+    }
+
+    /// Policies that split hits ask how many submit.
+    fn count_submitters(&mut self, now_ns: u64) {
+        for volume in (0..self.parts.backends.len()).map(|at| VolumeId(at as u16)) {
+            if self.parts.cache.is_split(volume) {
+                let count = self.parts.front.take_submitters(volume);
+                self.step(now_ns, Event::Submitters { volume, count });
+            }
         }
     }
 
@@ -285,11 +298,12 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             let tag = COMMAND | at as u64;
             self.step(
                 now_ns,
-                match command.order {
-                    CommandOrder::Flush { volume } => Event::Flush { volume, tag },
-                    CommandOrder::Evict { volume, offset, length } => Event::Evict { volume, tag, offset, length },
+                match &command.order {
+                    &CommandOrder::Flush { volume } => Event::Flush { volume, tag },
+                    &CommandOrder::Evict { volume, offset, length } => Event::Evict { volume, tag, offset, length },
                     CommandOrder::Drain => Event::Drain { tag },
-                    CommandOrder::SetSplit { volume, split } => Event::SetSplit { volume, tag, split },
+                    &CommandOrder::SetSplit { volume, split } => Event::SetSplit { volume, tag, split },
+                    CommandOrder::SetProfile { volume, profile } => Event::SetProfile { volume: *volume, tag, profile },
                 },
             );
             count += 1;

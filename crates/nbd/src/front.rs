@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use forebay_core::{Piece, ReplyError, RequestId};
+use forebay_core::{Piece, ReplyError, RequestId, VolumeId};
 use forebay_engine::front::{Front, FrontEvent};
 use forebay_engine::ring_reactor::Port;
 use forebay_uring::{Arena, ArenaId, Completion, Error};
@@ -338,6 +338,11 @@ impl Front for NbdFront {
         let part = tag as u32;
         let session = self.shared.parts.get(part).session;
         self.with(session, |session, shared| session.answer(part, result, shared));
+    }
+
+    fn take_submitters(&mut self, volume: VolumeId) -> u32 {
+        let sessions = self.sessions.iter_mut().flatten().map(|seat| &mut seat.session);
+        sessions.map(|session| u32::from(session.take_submitted(volume))).sum()
     }
 
     fn turn_end(&mut self, now_ns: u64) {

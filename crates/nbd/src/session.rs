@@ -141,6 +141,8 @@ pub(crate) struct Session {
     fill: Vec<Buf>,
     /// Requests whose reply is not wholly out.
     requests_open: u32,
+    /// Whether there was one since this was last asked.
+    submitted: bool,
     /// Parts that the core has not answered.
     parts_open: u32,
     /// Held of the pools: parts that the core has not forgotten, and the frames that they pin.
@@ -188,6 +190,7 @@ impl Session {
             outbox: Outbox::default(),
             fill: Vec::with_capacity(forebay_core::REQUEST_PAGES_MAX),
             requests_open: 0,
+            submitted: false,
             parts_open: 0,
             parts_held: 0,
             frames_held: 0,
@@ -224,6 +227,11 @@ impl Session {
     /// Since when it has waited for requests or frames that others hold.
     pub(crate) fn waits_since_ns(&self) -> Option<u64> {
         self.waits_since_ns
+    }
+
+    /// Whether it had a request of that volume in flight since this was last asked.
+    pub(crate) fn take_submitted(&mut self, volume: VolumeId) -> bool {
+        self.volume == volume && std::mem::replace(&mut self.submitted, self.requests_open > 0)
     }
 
     /// Whether nobody borrows before it.

@@ -264,6 +264,7 @@ fn config(machine: &mut Machine, setup: &LifeSetup, planned: Option<&Plan>) -> C
             in_flight_regions: planned.map_or_else(Vec::new, |plan| plan.in_flight_regions[at].clone()),
             range_bytes_max: 1 << 20,
             split: setup.splits[at],
+            profile: forebay_core::Profile::default(),
         }
     };
     let layout = planned.map(|plan| *plan.disk.layout());

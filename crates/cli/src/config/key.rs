@@ -16,7 +16,19 @@ pub const POLICIES: &[&str] = &["lru", "lfu", "random", "fifo", "s3fifo"];
 /// The write modes by their configured names.
 pub const MODES: &[&str] = &["through", "around", "pass", "read-only", "back"];
 /// The policies that split hits, by their configured names.
-pub const SPLITS: &[&str] = &["off", "cache-only", "backend-only", "static", "climb", "orthus", "expected-delay"];
+pub const SPLITS: &[&str] = &[
+    "off",
+    "cache-only",
+    "backend-only",
+    "static",
+    "climb",
+    "orthus",
+    "orthus-paper",
+    "netcas",
+    "netcas-random",
+    "netcas-demand",
+    "expected-delay",
+];
 /// The log levels.
 pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 
@@ -153,8 +165,9 @@ pub const KEYS: &[Key] = &[
         "A request that the back end leaves unanswered for this long fails with EIO."),
     key("volume.split.policy", Kind::Choice(SPLITS), Default("off"),
         "Which hits on the cache disk the back end serves. `off`: none. `expected-delay`: each path is filled to what it \
-         bears now. `climb` and `orthus` search for the best share; `static` keeps `disk_percent`; `cache-only` and \
-         `backend-only` are for comparison."),
+         bears now. `climb` and `orthus` search for the best share; `static` keeps `disk_percent`. `netcas`, \
+         `netcas-demand`, `netcas-random` and `orthus-paper` follow a profile, and leave all to the cache disk without \
+         one. `cache-only` and `backend-only` are for comparison."),
     key("volume.split.disk_percent", Kind::Count(0, 100), Optional,
         "With `static`: the share of hits that the cache disk serves, in per cent."),
     key("volume.split.backend_bytes_per_second_max", Kind::Rate, Optional,

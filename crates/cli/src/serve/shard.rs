@@ -195,6 +195,7 @@ fn cache_config(
             in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
             range_bytes_max: geometry.range_bytes_max,
             split: volume.split,
+            profile: forebay_core::Profile::default(),
         }
     };
     CacheConfig {

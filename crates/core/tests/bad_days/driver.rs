@@ -27,6 +27,7 @@ pub(crate) fn volume(space: u32, mode: WriteMode) -> VolumeConfig {
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
         split: forebay_core::SplitConfig::default(),
+        profile: forebay_core::Profile::default(),
     }
 }
 

@@ -126,6 +126,7 @@ impl Session {
             return Step::Waits;
         }
         self.requests_open += 1;
+        self.submitted = true;
         self.reply_refusal(wire, errno, shared);
         self.input = Input::Discard { left: wire.payload_bytes() };
         Step::On
@@ -213,6 +214,7 @@ impl Session {
 
     fn open(&mut self, request: Request, shared: &mut Shared) -> u32 {
         self.requests_open += 1;
+        self.submitted = true;
         shared.requests.insert(request)
     }
 

@@ -160,19 +160,8 @@ mod tests {
     use super::*;
     use crate::split::detector::{PaperDetector, Unwatched};
     use crate::split::profile::{Row, Source, full_points};
-    use crate::split::world::World;
+    use crate::split::world::{World, profile_of};
     use proptest::prelude::*;
-
-    /// What each path of the world delivers alone.
-    fn profile_of(world: &World) -> Profile {
-        let rows = full_points().map(|point| {
-            let mut world = world.clone();
-            world.block_bytes = point.block_bytes;
-            world.in_flight = f64::from(point.in_flight * point.submitters);
-            Row::measured(point, [world.throughput(1.0), world.throughput(0.0)])
-        });
-        Profile::from_rows(rows).unwrap()
-    }
 
     fn formula(world: &World) -> f64 {
         share_of([1.0, 0.0].map(|share| world.throughput(share)))

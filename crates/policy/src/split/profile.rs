@@ -22,12 +22,14 @@
 //! # Rejected
 //! Interpolating at look-up: the paper takes the nearest point as a first estimate and observation mends it.
 
+mod curve;
 mod grid;
 mod identity;
 mod log2;
 #[cfg(test)]
 mod tests;
 
+pub use curve::Curve;
 pub use grid::{BLOCK_BYTES, LEVELS, full_points, quick_points};
 pub use identity::{Fit, Identity};
 
@@ -79,6 +81,11 @@ impl Point {
             in_flight: (in_flight / f64::from(submitters) + 0.5).max(1.0) as u32,
             submitters,
         })
+    }
+
+    /// Reads in flight of all submitters.
+    fn total(self) -> u32 {
+        self.in_flight.saturating_mul(self.submitters)
     }
 
     fn rounded(self) -> Self {
@@ -148,7 +155,7 @@ pub enum RowError {
     TooMany,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Entry {
     row: Row,
     /// When it was last observed, counted in observations.
@@ -156,7 +163,7 @@ struct Entry {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     entries: Vec<Entry>,
     observations: u64,
@@ -208,6 +215,18 @@ impl Profile {
         let known = self.entries.iter().filter(|entry| entry.rate(path) > 0.0);
         let by_distance = known.map(|entry| (entry.row.point.distance(point), entry.rate(path)));
         by_distance.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, rate)| rate)
+    }
+
+    /// What a path delivers alone to the block size and the submitters of `point`, by requests in flight; `None` if it is
+    /// known at no such load.
+    #[must_use]
+    pub fn curve(&self, path: super::Path, point: Point) -> Option<Curve> {
+        let of_load = |at: Point| {
+            let fewer = at.in_flight == 1 && at.submitters <= point.submitters;
+            at.block_bytes == point.block_bytes && (at.submitters == point.submitters || fewer)
+        };
+        let known = self.entries.iter().filter(|entry| entry.rate(path) > 0.0 && of_load(entry.row.point));
+        Curve::of(known.map(|entry| (entry.row.point.total(), entry.rate(path))).collect())
     }
 
     /// A path delivered `bytes_per_second` under the load of `point`.

@@ -7,8 +7,14 @@
 //! it failed or was given up; and the budget of a back end that bills what it sends.
 
 use super::bwrr::Bwrr;
+use super::demand_detector::DemandDetector;
+use super::detector::{PaperDetector, Unwatched};
 use super::fixed::Fixed;
+use super::netcas::NetCas;
 use super::orthus::Orthus;
+use super::orthus_paper::OrthusPaper;
+use super::profile::Profile;
+use super::random::Random;
 use super::{Climb, Done, ExpectedDelay, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split};
 use alloc::boxed::Box;
 
@@ -16,6 +22,8 @@ use alloc::boxed::Box;
 pub const SUSPEND_NS: u64 = 1_000_000_000;
 /// How much of the budget may be saved up, in seconds.
 const SAVED_S: f64 = 0.1;
+/// What the draws of [`SplitKind::NetCasRandom`] follow from.
+const RANDOM_SEED: u64 = 1;
 
 /// Which policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,19 +44,31 @@ pub enum SplitKind {
     Climb,
     /// [`Orthus`].
     Orthus,
+    /// [`OrthusPaper`], of the shares that follow from the profile.
+    OrthusPaper,
+    /// [`NetCas`], as the paper has it.
+    NetCas,
+    /// The same, dispatched by chance.
+    NetCasRandom,
+    /// [`NetCas`] with [`DemandDetector`]s for both paths.
+    NetCasDemand,
     /// [`ExpectedDelay`].
     ExpectedDelay,
 }
 
 impl SplitKind {
     /// The kinds by name; of [`Self::Static`] with everything for the cache disk.
-    pub const NAMED: [(&str, Self); 7] = [
+    pub const NAMED: [(&str, Self); 11] = [
         ("off", Self::Off),
         ("cache-only", Self::CacheOnly),
         ("backend-only", Self::BackendOnly),
         ("static", Self::Static { disk_permil: 1000 }),
         ("climb", Self::Climb),
         ("orthus", Self::Orthus),
+        ("orthus-paper", Self::OrthusPaper),
+        ("netcas", Self::NetCas),
+        ("netcas-random", Self::NetCasRandom),
+        ("netcas-demand", Self::NetCasDemand),
         ("expected-delay", Self::ExpectedDelay),
     ];
 
@@ -66,9 +86,16 @@ impl SplitKind {
         Self::NAMED.into_iter().find(|(_, kind)| is(*kind)).map_or("", |(name, _)| name)
     }
 
-    /// The policy; `None` for [`Self::Off`].
+    /// Whether it sends all to the cache disk as long as it has no profile.
     #[must_use]
-    pub fn build(self) -> Option<Box<dyn Split + Send>> {
+    pub fn needs_profile(self) -> bool {
+        matches!(self, Self::OrthusPaper | Self::NetCas | Self::NetCasRandom | Self::NetCasDemand)
+    }
+
+    /// The policy, with what each path delivers; `None` for [`Self::Off`].
+    #[must_use]
+    pub fn build(self, profile: &Profile) -> Option<Box<dyn Split + Send>> {
+        let netcas = || NetCas::new(profile.clone(), Unwatched, PaperDetector::new(Path::BACKEND));
         Some(match self {
             Self::Off => return None,
             Self::CacheOnly => Box::new(Shared::new(Fixed::CACHE_ONLY, Bwrr::new())),
@@ -78,6 +105,13 @@ impl SplitKind {
             }
             Self::Climb => Box::new(Shared::new(Climb::default(), Bwrr::new())),
             Self::Orthus => Box::new(Shared::new(Orthus::new(), Bwrr::new())),
+            Self::OrthusPaper => Box::new(Shared::new(OrthusPaper::of_profile(profile), Bwrr::new())),
+            Self::NetCas => Box::new(Shared::new(netcas(), Bwrr::new())),
+            Self::NetCasRandom => Box::new(Shared::new(netcas(), Random::new(RANDOM_SEED))),
+            Self::NetCasDemand => {
+                let [disk, backend] = [Path::DISK, Path::BACKEND].map(DemandDetector::new);
+                Box::new(Shared::new(NetCas::new(profile.clone(), disk, backend), Bwrr::new()))
+            }
             Self::ExpectedDelay => Box::<ExpectedDelay>::default(),
         })
     }
@@ -155,10 +189,10 @@ impl core::fmt::Debug for Splitter {
 }
 
 impl Splitter {
-    /// `None` if nothing is split.
+    /// `None` if nothing is split. What each path delivers may be unknown: an empty profile.
     #[must_use]
-    pub fn new(config: SplitConfig, now_ns: u64) -> Option<Self> {
-        let policy = config.kind.build()?;
+    pub fn new(config: SplitConfig, profile: &Profile, now_ns: u64) -> Option<Self> {
+        let policy = config.kind.build(profile)?;
         let rate = config.backend_bytes_per_second_max as f64;
         let budget = (rate > 0.0).then_some(Budget { bytes_per_second: rate, bytes: 0.0, at_ns: now_ns });
         let period_ns = policy.period_ns();
@@ -245,12 +279,14 @@ impl Splitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::profile::{Row, full_points};
+    use crate::split::{Mode, PERIOD_NS};
 
     const BYTES: u32 = 65_536;
 
     fn backend_only(bytes_per_second_max: u64) -> Splitter {
         let config = SplitConfig { kind: SplitKind::BackendOnly, backend_bytes_per_second_max: bytes_per_second_max };
-        Splitter::new(config, 0).unwrap()
+        Splitter::new(config, &Profile::new(), 0).unwrap()
     }
 
     #[test]
@@ -288,18 +324,49 @@ mod tests {
 
     #[test]
     fn off_is_no_policy() {
-        assert!(Splitter::new(SplitConfig::default(), 0).is_none());
+        assert!(Splitter::new(SplitConfig::default(), &Profile::new(), 0).is_none());
     }
 
     #[test]
     fn a_short_control_period_is_kept_by_the_reads_that_end() {
         let config = SplitConfig { kind: SplitKind::Orthus, backend_bytes_per_second_max: 0 };
-        let mut splitter = Splitter::new(config, 0).unwrap();
+        let mut splitter = Splitter::new(config, &Profile::new(), 0).unwrap();
         for at in 1..=20u64 {
             let now_ns = at * 1_000_000;
             let in_flight = splitter.started(Path::DISK, BYTES, true);
             splitter.ended(&Done { path: Path::DISK, bytes: BYTES, now_ns, latency_ns: 1_000, in_flight });
         }
         assert_eq!(splitter.next_ns, 25_000_000);
+    }
+
+    /// Reads of both paths that take so long, as many as fit into a control period.
+    fn pass_period(splitter: &mut Splitter, from_ns: u64, latency_ns: u64) {
+        let (mut now_ns, end_ns) = (from_ns, from_ns + PERIOD_NS);
+        while now_ns < end_ns {
+            let path = splitter.choose(now_ns, BYTES);
+            let in_flight = splitter.started(path, BYTES, true);
+            now_ns += latency_ns;
+            splitter.ended(&Done { path, bytes: BYTES, now_ns, latency_ns, in_flight });
+        }
+    }
+
+    #[test]
+    fn a_profile_is_what_moves_those_that_need_one() {
+        let rows = full_points().map(|point| Row::measured(point, [3e9, 1e9]));
+        let known = Profile::from_rows(rows).unwrap();
+        for (name, kind) in SplitKind::NAMED.into_iter().filter(|(_, kind)| kind.needs_profile()) {
+            let config = SplitConfig { kind, backend_bytes_per_second_max: 0 };
+            let shares = [Profile::new(), known.clone()].map(|profile| {
+                let mut splitter = Splitter::new(config, &profile, 0).unwrap();
+                splitter.set_submitters(4);
+                (0..3).for_each(|period| pass_period(&mut splitter, period * PERIOD_NS, 50_000));
+                let report = splitter.report();
+                assert_eq!(report.mode == Mode::NoTable, profile.rows().count() == 0 && name.starts_with("netcas"));
+                report.disk_share
+            });
+            // One read is in flight at a time: the formula does not care, the best share does.
+            let moved = if kind == SplitKind::OrthusPaper { 1.0 } else { 0.75 };
+            assert_eq!(shares, [1.0, moved], "{name}");
+        }
     }
 }

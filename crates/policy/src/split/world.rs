@@ -5,8 +5,24 @@
 //! Throughput is that at which the reads in flight on both paths are all there are. So what a path needs follows
 //! from what is in flight on it, and from nothing else.
 
+use super::profile::{Point, Profile, Row, full_points};
 use super::{PATHS_MAX, PathTick, Tick};
 use crate::rng::Rng;
+
+/// The world with that load.
+pub(super) fn under(world: &World, point: Point) -> World {
+    let Point { block_bytes, in_flight, submitters } = point;
+    World { block_bytes, in_flight: f64::from(in_flight * submitters), submitters, ..world.clone() }
+}
+
+/// What each path of the world delivers alone.
+pub(super) fn profile_of(world: &World) -> Profile {
+    let rows = full_points().map(|point| {
+        let world = under(world, point);
+        Row::measured(point, [world.throughput(1.0), world.throughput(0.0)])
+    });
+    Profile::from_rows(rows).unwrap()
+}
 
 /// See the module; change its fields to change the world.
 #[derive(Clone, Debug)]

@@ -230,6 +230,11 @@ impl Front for Clients {
 
     fn turn_end(&mut self, _now_ns: u64) {}
 
+    fn take_submitters(&mut self, volume: VolumeId) -> u32 {
+        let clients = &self.volumes[volume.index()].clients;
+        clients.iter().filter(|client| client.in_flight > 0).count() as u32
+    }
+
     fn next_ns(&self) -> Option<u64> {
         if !self.events.is_empty() {
             return Some(0);

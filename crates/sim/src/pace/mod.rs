@@ -57,8 +57,8 @@ pub use tick::{TICK_NS, Tick, VolumeTick};
 use crate::dice::Dice;
 use clients::Clients;
 use forebay_core::{
-    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, SplitConfig, VolumeConfig, VolumeId,
-    WriteMode,
+    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, VolumeConfig,
+    VolumeId, WriteMode,
 };
 use forebay_engine::attach::Plan;
 use forebay_engine::device::Device;
@@ -373,6 +373,7 @@ fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {
         in_flight_regions: planned.in_flight_regions[at].clone(),
         range_bytes_max: 1 << 30,
         split: SplitConfig::default(),
+        profile: Profile::default(),
     };
     // As many again for stores, and a quarter that only memory hits may use.
     let frames = setup.pages_in_flight_max * 3 + 64;
