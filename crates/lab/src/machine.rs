@@ -12,6 +12,7 @@
 //! matters to policies that measure for a fixed time. The disk's rate depends on jobs, which a policy cannot see.
 
 use forebay_core::{SplitConfig, SplitKind};
+use forebay_policy::split::profile::{Profile, Row, full_points};
 use forebay_sim::pace::{Load, PacedWorld, PathModel, Setup, Tick};
 use serde_json::{Map, Value};
 
@@ -37,12 +38,20 @@ const CONNECTIONS: u32 = 4;
 
 /// Whose figures the bars are about.
 pub(crate) const OURS: &str = "expected-delay";
+/// NetCAS as its authors have it.
+pub(crate) const NETCAS: &str = "netcas";
 /// Those that find their way by themselves.
-pub(crate) const ADAPTIVE: [Policy; 3] = [
+pub(crate) const ADAPTIVE: [Policy; 5] = [
+    Policy { name: NETCAS, kind: SplitKind::NetCas },
+    Policy { name: "netcas-demand", kind: SplitKind::NetCasDemand },
     Policy { name: "orthus", kind: SplitKind::Orthus },
     Policy { name: "climb", kind: SplitKind::Climb },
     Policy { name: OURS, kind: SplitKind::ExpectedDelay },
 ];
+/// NetCAS that draws lots.
+pub(crate) const NETCAS_RANDOM: Policy = Policy { name: "netcas-random", kind: SplitKind::NetCasRandom };
+/// The best share that stays, as it follows from the profile.
+pub(crate) const ORTHUS_PAPER: Policy = Policy { name: "orthus-paper", kind: SplitKind::OrthusPaper };
 /// Hits only from the cache disk.
 pub(crate) const CACHE_ONLY: Policy = Policy { name: "cache-only", kind: SplitKind::CacheOnly };
 /// Hits only from the back end.
@@ -104,11 +113,23 @@ pub(crate) fn setup(volumes: u32, load: Load, seed: u64) -> Setup {
     setup
 }
 
+/// What `forebay profile` would measure of the two paths, of a volume that has the machine to itself.
+fn profile() -> Profile {
+    let points = full_points().filter(|point| point.block_bytes == READ_BYTES);
+    let rows = points.map(|point| {
+        let in_flight = point.in_flight * point.submitters;
+        let paths = [disk(point.submitters), backend()];
+        Row::measured(point, paths.map(|path| path.delivers_bytes_per_second(in_flight, READ_BYTES)))
+    });
+    Profile::from_rows(rows).unwrap_or_else(|(row, error)| panic!("row {row} is none of a profile: {error:?}"))
+}
+
 /// A world in which every volume's hits are split so.
 pub(crate) fn world(setup: &Setup, kind: SplitKind) -> PacedWorld {
     PacedWorld::new(setup, |config| {
         for volume in &mut config.volumes {
             volume.split = SplitConfig { kind, ..SplitConfig::default() };
+            volume.profile = profile();
         }
     })
 }
@@ -134,7 +155,7 @@ impl Span {
 
     /// For what is compared: all are measured for as long, and those that have something to find have time to.
     pub(crate) fn compare(load: Load, kind: SplitKind, is_quick: bool) -> Self {
-        let finds = matches!(kind, SplitKind::Climb | SplitKind::Orthus | SplitKind::ExpectedDelay);
+        let finds = ADAPTIVE.iter().any(|policy| policy.kind == kind) || kind == NETCAS_RANDOM.kind;
         match (is_quick, load.read_permil) {
             (true, 1000) => Self::tenths(if finds { 20 } else { 2 }, 5),
             (true, _) => Self::tenths(20, 20),

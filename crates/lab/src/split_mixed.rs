@@ -16,7 +16,8 @@ use crate::Error;
 use crate::experiment::{Experiment, Run};
 use crate::findings::{Bar, Found, Plot, rounded};
 use crate::machine::{
-    ADAPTIVE, CACHE_ONLY, OURS, Policy, READ_BYTES, Span, best_static, highest, lowest, map, mean, setup, world,
+    ADAPTIVE, CACHE_ONLY, ORTHUS_PAPER, OURS, Policy, READ_BYTES, Span, best_static, highest, lowest, map, mean, setup,
+    world,
 };
 use crate::page::Table;
 use crate::plot::{Chart, Line};
@@ -148,7 +149,7 @@ fn at_point(jobs: u32, read_permil: u32, run: &Run<'_>) -> Vec<Cell> {
     let runs = |kind| outcome(&setup, kind, Span::compare(load, kind, run.is_quick));
     let best_share =
         best_static(run.is_quick, |kind| outcome(&setup, kind, Span::search(load, run.is_quick)).bytes_per_second);
-    let fixed = [CACHE_ONLY, Policy::fixed(STATIC_BEST, best_share)];
+    let fixed = [CACHE_ONLY, Policy::fixed(STATIC_BEST, best_share), ORTHUS_PAPER];
     let outcomes: Vec<_> = fixed.into_iter().chain(ADAPTIVE).map(|policy| (policy.name, runs(policy.kind))).collect();
     // The search measures for a shorter time.
     let [cache_only, static_best] = [0, 1].map(|at: usize| outcomes[at].1.bytes_per_second);
