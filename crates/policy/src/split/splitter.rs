@@ -360,7 +360,7 @@ mod tests {
                 let mut splitter = Splitter::new(config, &profile, 0).unwrap();
                 splitter.set_submitters(4);
                 (0..3).for_each(|period| pass_period(&mut splitter, period * PERIOD_NS, 50_000));
-                let report = splitter.report();
+                let report = splitter.policy.report();
                 assert_eq!(report.mode == Mode::NoTable, profile.rows().count() == 0 && name.starts_with("netcas"));
                 report.disk_share
             });
