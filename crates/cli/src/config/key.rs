@@ -121,6 +121,11 @@ pub const KEYS: &[Key] = &[
         "Record regions in flight durably before the back end is written. **Unsafe when false**: after a crash the \
          cache may hold old data. For measurements only."),
 
+    key("cache.paced.rate", Kind::Rate, Optional,
+        "Slow the cache disk down to this rate. For tests and the demo."),
+    key("cache.paced.latency", Kind::Time(0, 60_000 * MS), Optional,
+        "Delay every operation of the cache disk by this. For tests and the demo."),
+
     key("admission.policy", Kind::Choice(&["always", "second-access"]), Default("always"),
         "Which fetched pages the disk tier takes: all, or those asked for a second time."),
     key("admission.sequential_cutoff", Kind::Size(0, u64::MAX), Default("0B"),

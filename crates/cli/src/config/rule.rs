@@ -97,8 +97,15 @@ fn intent_map(global: &Scope, report: &mut Report) {
 
 fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
     let Some(path) = global.path("cache.disk") else {
-        let alone =
-            ["cache.disk_size", "cache.sparse", "cache.disk_policy", "admission.policy", "admission.sequential_cutoff"];
+        let alone = [
+            "cache.disk_size",
+            "cache.sparse",
+            "cache.disk_policy",
+            "cache.paced.rate",
+            "cache.paced.latency",
+            "admission.policy",
+            "admission.sequential_cutoff",
+        ];
         let sound = |path: &str| global.is_given(path) && !global.is_bad(path);
         for path in alone.into_iter().filter(|path| sound(path) && !global.is_bad("cache.disk")) {
             report.error(

@@ -33,6 +33,8 @@ pub struct Settings {
 pub struct CacheSettings {
     /// The cache disk, if there is one.
     pub disk: Option<DiskSettings>,
+    /// Slows the cache disk down.
+    pub paced: Option<Paced>,
     /// All memory.
     pub memory_bytes: u64,
     /// Bytes of a page.
@@ -93,7 +95,7 @@ pub struct VolumeSettings {
     pub paced: Option<Paced>,
 }
 
-/// How slow a paced back end is.
+/// How slow a paced device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paced {
     /// Bytes a second; `None`: as fast as it is.
@@ -144,6 +146,7 @@ impl Settings {
         Self {
             cache: CacheSettings {
                 disk,
+                paced: Paced::of(global, "cache.paced.rate", "cache.paced.latency"),
                 memory_bytes: number("cache.memory"),
                 page_bytes: number("cache.page") as u32,
                 state_dir: sound("cache.state_dir", global.path("cache.state_dir")).to_owned(),
@@ -185,12 +188,18 @@ impl Settings {
     }
 }
 
+impl Paced {
+    /// `None` if neither is given.
+    fn of(scope: &Scope, rate: &'static str, latency: &'static str) -> Option<Self> {
+        let (rate_bytes_per_s, latency_ns) = (scope.number(rate), scope.number(latency));
+        let given = rate_bytes_per_s.is_some() || latency_ns.is_some();
+        given.then(|| Self { rate_bytes_per_s, latency_ns: latency_ns.unwrap_or(0) })
+    }
+}
+
 impl VolumeSettings {
     fn of(scope: &Scope) -> Self {
         let number = |path| sound(path, scope.number(path));
-        let rate_bytes_per_s = scope.number("volume.paced.rate");
-        let latency = scope.number("volume.paced.latency");
-        let paced = rate_bytes_per_s.is_some() || latency.is_some();
         Self {
             name: sound("volume.name", scope.name("volume.name")).to_owned(),
             backend: sound("volume.backend", scope.backend("volume.backend")).clone(),
@@ -198,7 +207,7 @@ impl VolumeSettings {
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
             split: split_of(scope),
-            paced: paced.then(|| Paced { rate_bytes_per_s, latency_ns: latency.unwrap_or(0) }),
+            paced: Paced::of(scope, "volume.paced.rate", "volume.paced.latency"),
         }
     }
 }

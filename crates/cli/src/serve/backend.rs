@@ -1,7 +1,7 @@
 //! Opening the volumes' back ends.
 
 use crate::budget;
-use crate::config::{Backend, Settings, VolumeSettings};
+use crate::config::{self, Backend, Settings, VolumeSettings};
 use forebay_core::WriteMode;
 use forebay_engine::attach::VolumeFacts;
 use forebay_engine::device::Device;
@@ -10,6 +10,7 @@ use forebay_engine::devices::paced::{Pace, Paced};
 use forebay_engine::devices::spec::{self, BackendOptions, BackendSpec, Surroundings};
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_uring::ArenaId;
+use std::sync::Arc;
 
 /// How long a back end may take to answer at the start.
 const OPEN_NS: u64 = 10_000_000_000;
@@ -27,6 +28,8 @@ pub(super) struct Backends {
     pub(super) devices: Vec<Box<dyn Device>>,
     pub(super) facts: Vec<VolumeFacts>,
     pub(super) specs: Vec<BackendSpec>,
+    /// Of those that are paced.
+    pub(super) paces: Vec<Option<Arc<Pace>>>,
 }
 
 /// Opens every volume's back end. `first_bounce` is the first of as many frames as there are volumes that nobody else
@@ -40,7 +43,7 @@ pub(super) fn open_all(
     frames: ArenaId,
     first_bounce: u32,
 ) -> Result<Backends, BackendError> {
-    let mut backends = Backends { devices: Vec::new(), facts: Vec::new(), specs: Vec::new() };
+    let mut backends = Backends { devices: Vec::new(), facts: Vec::new(), specs: Vec::new(), paces: Vec::new() };
     for (volume, bounce) in settings.volumes.iter().zip(first_bounce..) {
         let spec = spec_of(&volume.backend);
         let around = Surroundings { reactor, frames, bounces: bounce..bounce + 1 };
@@ -54,7 +57,12 @@ pub(super) fn open_all(
             mtime_ns: opened.mtime_ns,
         });
         backends.specs.push(spec);
-        backends.devices.push(paced(opened.device, volume));
+        let pace = volume.paced.map(pace_of);
+        backends.devices.push(match &pace {
+            Some(pace) => Box::new(Paced::new(opened.device, Arc::clone(pace))),
+            None => opened.device,
+        });
+        backends.paces.push(pace);
     }
     Ok(backends)
 }
@@ -86,8 +94,8 @@ fn options_of(settings: &Settings, volume: &VolumeSettings) -> BackendOptions {
     BackendOptions { write: volume.mode != WriteMode::ReadOnly, nbd, open_timeout_ns: OPEN_NS }
 }
 
-fn paced(device: Box<dyn Device>, volume: &VolumeSettings) -> Box<dyn Device> {
-    let Some(pace) = volume.paced else { return device };
+/// A pace that can be changed while the device runs.
+pub(super) fn pace_of(paced: config::Paced) -> Arc<Pace> {
     // A rate of 0 is no limit.
-    Box::new(Paced::new(device, Pace::new(pace.rate_bytes_per_s.unwrap_or(0), pace.latency_ns)))
+    Pace::new(paced.rate_bytes_per_s.unwrap_or(0), paced.latency_ns)
 }

@@ -12,7 +12,7 @@ mod host;
 mod runtime;
 mod shard;
 
-pub use runtime::{Runtime, StartError, StartOptions, start_runtime};
+pub use runtime::{Paces, Runtime, StartError, StartOptions, start_runtime};
 
 use crate::arguments::Serve;
 use crate::config::{self, Environment, Settings};

@@ -10,6 +10,7 @@ use crate::config::Settings;
 use forebay_admin::Control;
 use forebay_core::ConfigError;
 use forebay_engine::attach::AttachError;
+use forebay_engine::devices::paced::Pace;
 use forebay_engine::shard::CommandOrder;
 use forebay_engine::state::StateError;
 use forebay_nbd::{Clients, Endpoint, Listener, ListenerConfig};
@@ -72,11 +73,21 @@ pub enum StartError {
     NotDrained,
 }
 
+/// Paces of the devices that are slowed down: they may be changed while the cache runs.
+#[derive(Clone, Debug, Default)]
+pub struct Paces {
+    /// The cache disk's.
+    pub disk: Option<Arc<Pace>>,
+    /// The back ends', by volume.
+    pub backends: Vec<Option<Arc<Pace>>>,
+}
+
 /// A running cache: shards, devices, the NBD server. Dropping it without [`Runtime::stop`] is a crash, which is safe.
 pub struct Runtime {
     control: Arc<ShardControl>,
     listener: Listener,
     thread: JoinHandle<()>,
+    paces: Paces,
     /// Keeps other caches from the state directory.
     _lock: DiskFile,
 }
@@ -93,13 +104,13 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     let of_thread = (settings.clone(), *options, Arc::clone(&published));
     let run = move || shard::run(&of_thread.0, of_thread.1, &of_thread.2, &tell);
     let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).map_err(StartError::Thread)?;
-    let Started { exports, inbox, commands, wake } = told.recv().map_err(|_| StartError::Died)??;
+    let Started { exports, inbox, commands, wake, paces } = told.recv().map_err(|_| StartError::Died)??;
     let control = Arc::new(ShardControl::new(settings, &exports, published, commands, wake));
     let listening = Listener::start(&ListenerConfig::new(endpoints(settings)), exports, vec![inbox], clients.clone());
     match listening {
         Ok(listener) => {
             control.listens(&listener, clients);
-            Ok(Runtime { control, listener, thread, _lock: lock })
+            Ok(Runtime { control, listener, thread, paces, _lock: lock })
         }
         Err(error) => {
             control.end();
@@ -127,6 +138,12 @@ impl Runtime {
     #[must_use]
     pub fn control(&self) -> Arc<dyn Control> {
         Arc::clone(&self.control) as Arc<dyn Control>
+    }
+
+    /// The paces of its devices.
+    #[must_use]
+    pub fn paces(&self) -> &Paces {
+        &self.paces
     }
 
     /// Takes no new client, brings the cache disk up to date, marks it clean and ends the shards.

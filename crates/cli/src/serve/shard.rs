@@ -6,11 +6,13 @@
 use super::backend::{self, Backends};
 use super::control::Published;
 use super::host::ShardHost;
-use super::runtime::{StartError, StartOptions};
+use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
 use forebay_engine::attach::{AttachOptions, Attached, CacheDisk, Notice, attach};
+use forebay_engine::device::Device;
 use forebay_engine::devices::file::FileDevice;
+use forebay_engine::devices::paced::Paced;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
 use forebay_engine::state::GenerationFile;
@@ -36,6 +38,7 @@ pub(super) struct Started {
     pub(super) inbox: InboxSender,
     pub(super) commands: SyncSender<Command>,
     pub(super) wake: Wake,
+    pub(super) paces: Paces,
 }
 
 type Running = Shard<RingReactor, NbdFront>;
@@ -109,7 +112,8 @@ fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
 
-    let (host, disk) = host_and_disk(attached, &reactor, frames_id, &backends, settings, wake.clone())?;
+    let paces = Paces { disk: settings.cache.paced.map(backend::pace_of), backends: backends.paces.clone() };
+    let (host, disk) = host_and_disk(attached, (&reactor, frames_id), &backends, settings, (&paces, wake.clone()))?;
     let (inbox_sender, inbox) = inbox(settings.limits.clients_max, wake.clone());
     let nbd_front = NbdFront::new(reactor.port(front.ops_max()), frames_id, inbox, front)?;
     let (commands, receiver): (SyncSender<Command>, Receiver<Command>) = sync_channel(COMMANDS_MAX);
@@ -125,7 +129,7 @@ fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started
         host: Box::new(host),
         commands: Some(receiver),
     };
-    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake }))
+    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake, paces }))
 }
 
 fn front_config(settings: &Settings, budget: &crate::budget::Budget, page_bytes: u32) -> FrontConfig {
@@ -218,11 +222,10 @@ fn cache_config(
 
 fn host_and_disk(
     attached: Option<Attached>,
-    reactor: &RingReactor,
-    frames: ArenaId,
+    (reactor, frames): (&RingReactor, ArenaId),
     backends: &Backends,
     settings: &Settings,
-    wake: Wake,
+    (paces, wake): (&Paces, Wake),
 ) -> Result<(ShardHost, Option<ShardDisk>), StartError> {
     let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
     let specs = backends.specs.clone();
@@ -230,8 +233,12 @@ fn host_and_disk(
         return Ok((ShardHost::new(names, specs, None, wake), None));
     };
     let device = disk_device(reactor, frames, &path, file)?;
+    let device: Box<dyn Device> = match &paces.disk {
+        Some(pace) => Box::new(Paced::new(device, Arc::clone(pace))),
+        None => Box::new(device),
+    };
     let format: CacheDisk = disk;
-    Ok((ShardHost::new(names, specs, Some(generation), wake), Some(ShardDisk { device: Box::new(device), format })))
+    Ok((ShardHost::new(names, specs, Some(generation), wake), Some(ShardDisk { device, format })))
 }
 
 fn disk_device(
