@@ -39,6 +39,8 @@ pub enum Verb {
     Status(Running),
     /// Show what a running server has counted.
     Stats(Stats),
+    /// Show what the volumes do now, looked at once a second; until an interrupt, if there is a terminal.
+    Top(Top),
     /// Make every answered write of volumes durable.
     Flush(Flush),
     /// Drop clean pages of a volume from the cache.
@@ -99,6 +101,20 @@ pub struct Running {
 pub struct Stats {
     /// Only this volume.
     pub volume: Option<String>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Only these volumes.
+    #[arg(value_name = "VOLUME")]
+    pub volumes: Vec<String>,
+    /// Print one second and end, as without a terminal and with `-o json`.
+    #[arg(long)]
+    pub once: bool,
     /// Which server.
     #[command(flatten)]
     pub running: Running,

@@ -13,6 +13,8 @@ pub mod config;
 pub mod demo;
 pub mod exit;
 pub mod log;
+mod rates;
+mod screen;
 pub mod serve;
 mod table;
 pub mod verb;
@@ -42,6 +44,7 @@ pub fn run() -> Exit {
         Verb::Check(check) => verb::check(check, output, &environment),
         Verb::Status(running) => verb::status(running, output),
         Verb::Stats(stats) => verb::stats(stats, output),
+        Verb::Top(top) => verb::top(top, output),
         Verb::Flush(flush) => verb::flush(flush, output),
         Verb::Evict(evict) => verb::evict(evict, output),
         Verb::Explain(explain) => verb::explain(explain, output),

@@ -7,6 +7,7 @@ mod explain;
 mod orders;
 mod stats;
 mod status;
+mod top;
 
 pub(crate) use check::check;
 pub(crate) use docs::docs;
@@ -16,6 +17,7 @@ pub(crate) use explain::{explain, split};
 pub(crate) use orders::{evict, flush};
 pub(crate) use stats::stats;
 pub(crate) use status::status;
+pub(crate) use top::top;
 
 use crate::admin_client::AskError;
 use crate::exit::Exit;
