@@ -2,7 +2,7 @@
 .PHONY: help demo test bench experiments soak fmt lint docs deps clean
 
 help:
-	@echo "make demo   see the gain: a slow back end, a cached volume, reads and writes through it"
+	@echo "make demo   see the gain: a slow back end, a cached volume, and hits that are split (half a minute)"
 	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
 	@echo "make bench  every benchmark in bench/, against its peers (about half an hour)"
 	@echo "make experiments  every experiment in full; writes docs/results"

@@ -182,6 +182,9 @@ pub struct ByteRange {
 /// `forebay demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
+    /// How long the second part may take, in which hits are split; 0 leaves it out.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub seconds: u32,
     /// Stay until Enter is pressed or SIGINT comes, so that metrics can be looked at.
     #[arg(long)]
     pub hold: bool,

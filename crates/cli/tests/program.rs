@@ -136,6 +136,20 @@ fn status_and_stats_show_a_running_server() {
 }
 
 #[test]
+fn top_prints_one_second_without_a_terminal() {
+    let (_server, address, _) = serve();
+    let (code, out, err) = forebay(&["top", "--admin", &address]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("ready, up ") && out.contains("VOLUME  READ/S") && out.contains("a/b c"), "{out}");
+    assert!(!out.contains('\x1b'), "{out}");
+    let (code, out, _) = forebay(&["top", "vm1", "--admin", &address, "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &view["state"], view["volumes"].as_array().map(Vec::len)), (0, &"ready".into(), Some(1)));
+    assert_eq!(view["volumes"][0]["reads_per_second"], serde_json::json!(0.0));
+    assert_eq!(forebay(&["top", "nosuch", "--once", "--admin", &address]).0, 3);
+}
+
+#[test]
 fn orders_arrive_and_codes_tell_how_they_went() {
     let (_server, address, fake) = serve();
     let ask = |arguments: &[&str]| forebay(&[arguments, &["--admin", &address]].concat());
@@ -179,7 +193,8 @@ fn nobody_there_is_temporary_and_somebody_else_is_a_failure() {
 fn the_demo_shows_a_gain_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let output = command.env_clear().env("TMPDIR", directory.path()).arg("demo").output().expect("it runs");
+    let arguments = ["demo", "--seconds", "4"];
+    let output = command.env_clear().env("TMPDIR", directory.path()).args(arguments).output().expect("it runs");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("every byte read was compared") && out.contains("metrics  http://127.0.0.1:"), "{out}");
@@ -188,5 +203,17 @@ fn the_demo_shows_a_gain_and_leaves_nothing_behind() {
         let sample = format!("forebay_volume_read_parts_total{{volume=\"demo\",path=\"{path}\"}} 577\n");
         assert!(out.contains(&sample), "{out}");
     }
+    for act in ["the cache disk alone", "hits are split", "the back end is congested", "the back end is free again"] {
+        let told = out.lines().filter(|line| line.starts_with(act));
+        assert_eq!(told.count(), 2, "when {act} begins, and what it delivered\n{out}");
+    }
+    assert!(!out.contains('\x1b') && !out.contains('\r'), "plain lines without a terminal\n{out}");
+    let gain = |act: &str| {
+        let told = out.lines().rfind(|line| line.starts_with(act)).expect("it is told");
+        told.strip_suffix(" x cache only").and_then(|told| told.rsplit(' ').next()).and_then(|gain| gain.parse().ok())
+    };
+    let gains = ["hits are split", "the back end is congested", "the back end is free again"].map(gain);
+    let [split, congested, freed]: [f64; 3] = gains.map(|gain| gain.expect("a number"));
+    assert!(split > 1.2 && freed > 1.2 && congested < split && congested > 0.8, "{gains:?}\n{out}");
     assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
 }

@@ -1,4 +1,4 @@
-//! What the demo does with its volume: write, read cold, read again, and check every byte.
+//! What the first part does with its volume: write, read cold, read again, and check every byte.
 
 use super::client::{ClientError, NbdClient};
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub(super) enum MeasureError {
     Client(#[from] ClientError),
     #[error("the bytes read at {offset} are not those written there: report this as a bug")]
     Wrong { offset: u64 },
+    #[error("{0}")]
+    Cache(String),
     #[error("interrupted")]
     Interrupted,
 }
@@ -106,12 +108,12 @@ fn median<S: Read + Write>(client: &mut NbdClient<S>, offsets: &[u64], stop: &At
     Ok(times[times.len() / 2])
 }
 
-fn go_on(stop: &AtomicBool) -> Result<(), MeasureError> {
+pub(super) fn go_on(stop: &AtomicBool) -> Result<(), MeasureError> {
     if stop.load(Ordering::Relaxed) { Err(MeasureError::Interrupted) } else { Ok(()) }
 }
 
 /// Bytes that say where they belong.
-fn fill(offset: u64, data: &mut [u8]) {
+pub(super) fn fill(offset: u64, data: &mut [u8]) {
     for (word, at) in data.chunks_exact_mut(8).zip((offset..).step_by(8)) {
         word.copy_from_slice(&(at ^ 0x5bd1_e995_9e37_79b9).to_le_bytes());
     }

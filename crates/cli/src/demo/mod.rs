@@ -1,57 +1,43 @@
-//! `forebay demo`: the gain, seen in a few seconds, on any machine and without anything to configure.
+//! `forebay demo`: the gain, seen in half a minute, on any machine and without anything to configure.
 //!
-//! 1. A directory of its own and a configuration in it: a back end in memory slowed down to 200 MB/s and 1 ms, as a
-//!    remote volume is, and a cache disk in a file.
-//! 2. The very runtime of `serve`, with its NBD server and admin endpoint.
-//! 3. Writes and reads through NBD, every byte checked; then the numbers.
+//! 1. A directory of its own, and in it two caches after the other, by the very runtime of `serve`, with NBD server and
+//!    admin endpoint.
+//! 2. [`gain`]: a slow back end; writes, misses and hits through NBD.
+//! 3. [`split`]: a saturated cache disk; hits split over it and the back end, while that is congested and freed.
 //! 4. Everything is stopped and removed, after an interrupt too.
 
 pub mod client;
 mod directory;
+mod gain;
 mod measure;
+mod split;
 
-use crate::admin_client::AdminClient;
 use crate::arguments::{Demo, Output};
 use crate::config::{self, Environment, LogSettings, Settings};
 use crate::exit::Exit;
 use crate::log;
-use crate::serve::{StartOptions, start_runtime, stop_flag};
+use crate::serve::stop_flag;
 use crate::verb::{complain, print, print_json};
-use client::NbdClient;
 use directory::OwnDirectory;
-use forebay_admin::AdminServer;
-use measure::{Measured, measure};
+use gain::Gain;
+use measure::Measured;
+use serde::Serialize;
+use split::Shown;
 use std::error::Error;
-use std::fmt::Write;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const VOLUME: &str = "demo";
 /// Counters are published on the cache's tick (100 ms): after this they hold all that was done.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// The configuration that the demo runs, and shows.
-fn configuration(directory: &Path) -> String {
-    let directory = directory.display();
-    format!(
-        "[cache]\n\
-         disk = \"{directory}/cache.img\"\n\
-         disk_size = \"256MiB\"\n\
-         sparse = true\n\
-         memory = \"128MiB\"\n\
-         state_dir = \"{directory}\"\n\
-         [listen]\n\
-         unix = \"{directory}/nbd.sock\"\n\
-         [admin]\n\
-         listen = \"127.0.0.1:0\"\n\
-         [[volume]]\n\
-         name = \"{VOLUME}\"\n\
-         backend = \"memory:256MiB\"\n\
-         paced = {{ rate = \"200MB/s\", latency = \"1ms\" }}\n"
-    )
+/// Both parts, for programs.
+#[derive(Debug, Serialize)]
+struct Found {
+    #[serde(flatten)]
+    gain: Measured,
+    split: Option<Shown>,
 }
 
 pub(crate) fn demo(arguments: &Demo, output: Output) -> Exit {
@@ -68,66 +54,37 @@ fn run(arguments: &Demo, output: Output) -> Result<(), Box<dyn Error>> {
     log::start(&LogSettings { level: "warn", json: false })?;
     let stop = stop_flag()?;
     let directory = OwnDirectory::new()?;
-    let settings = settings(directory.path())?;
-    let socket = settings.listen.unix.clone().ok_or("the demo's configuration has no socket")?;
-    let address = settings.admin.ok_or("the demo's configuration has no admin endpoint")?;
-    let runtime = start_runtime(&settings, &StartOptions::default())?;
-    let admin = AdminServer::start(address, runtime.control())?;
-    let mut client = NbdClient::connect(&socket, VOLUME)?;
-    let measured = measure(&mut client, &stop)?;
-    client.disconnect()?;
-    std::thread::sleep(SETTLE);
-    let metrics = AdminClient::new(admin.address()).text("/metrics")?;
-    match output {
-        Output::Json => print_json(&measured),
-        Output::Table => print(&told(&measured, &socket, admin.address(), &metrics)),
+    let gain = Gain::start(directory.path())?;
+    let shown = parts(&gain, directory.path(), (arguments, output), &stop);
+    let stopped = gain.stop();
+    shown.and(stopped)
+}
+
+fn parts(
+    first: &Gain,
+    directory: &Path,
+    (arguments, output): (&Demo, Output),
+    stop: &Arc<AtomicBool>,
+) -> Result<(), Box<dyn Error>> {
+    let gain = first.measure(stop)?;
+    if output == Output::Table {
+        print(&first.told(&gain)?);
+    }
+    let seconds = Duration::from_secs(arguments.seconds.into());
+    let split = if seconds.is_zero() { None } else { Some(split::run(directory, seconds, output, stop)?) };
+    if output == Output::Json {
+        print_json(&Found { gain, split });
     }
     if arguments.hold {
-        hold(&stop);
+        hold(stop);
     }
-    drop(admin);
-    runtime.stop()?;
     Ok(())
 }
 
-fn settings(directory: &Path) -> Result<Settings, String> {
-    let text = configuration(directory);
-    let read = config::read("demo.toml", &text, &Environment::new(), &Vec::new());
+/// A configuration of the demo's own, which has no problems.
+fn settings_of(text: &str) -> Result<Settings, String> {
+    let read = config::read("demo.toml", text, &Environment::new(), &Vec::new());
     read.map(|(settings, _)| settings).map_err(|report| report.to_string())
-}
-
-fn told(measured: &Measured, socket: &Path, admin: SocketAddr, metrics: &str) -> String {
-    let ms = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
-    let rate = |bytes_per_s: f64| format!("{:.0} MB/s", bytes_per_s / 1e6);
-    let gain = |from: f64, to: f64| format!("{:.1} x", to / from);
-    let m = measured;
-    let mut out = String::new();
-    let mut line = |what: &str, number: String, note: String| {
-        let _ = writeln!(out, "{}", format!("{what:<34}{number:>12}  {note}").trim_end());
-    };
-    line("back end, paced", "200 MB/s".into(), "and 1 ms for every operation".into());
-    line("write through, 1 MiB each", rate(m.write_bytes_per_s), "durable on the back end".into());
-    line("first read, 4 KiB: a miss", ms(m.first_miss_ns), String::new());
-    line("the same again: a hit", ms(m.first_hit_ns), gain(m.first_hit_ns as f64, m.first_miss_ns as f64));
-    line("64 random misses, median", ms(m.random_miss_ns), String::new());
-    line("the same again: hits", ms(m.random_hit_ns), gain(m.random_hit_ns as f64, m.random_miss_ns as f64));
-    line("32 MiB in sequence, cold", rate(m.sequential_cold_bytes_per_s), String::new());
-    line(
-        "the same again, cached",
-        rate(m.sequential_cached_bytes_per_s),
-        gain(m.sequential_cold_bytes_per_s, m.sequential_cached_bytes_per_s),
-    );
-    let _ = write!(
-        out,
-        "\nevery byte read was compared with what was written\n\
-         volume   nbd+unix:///{VOLUME}?socket={}\n\
-         metrics  http://{admin}/metrics\n",
-        socket.display()
-    );
-    for sample in metrics.lines().filter(|line| line.starts_with("forebay_volume_read_parts_total")) {
-        let _ = writeln!(out, "         {sample}");
-    }
-    out
 }
 
 fn hold(stop: &Arc<AtomicBool>) {
@@ -140,37 +97,5 @@ fn hold(stop: &Arc<AtomicBool>) {
     });
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_configuration_is_sound() {
-        let settings = settings(Path::new("/nonexistent/demo")).unwrap_or_else(|report| panic!("{report}"));
-        assert!(settings.volumes[0].paced.is_some());
-    }
-
-    #[test]
-    fn the_numbers_are_told_in_lines() {
-        let measured = Measured {
-            write_bytes_per_s: 150e6,
-            first_miss_ns: 1_200_000,
-            first_hit_ns: 60_000,
-            random_miss_ns: 1_100_000,
-            random_hit_ns: 50_000,
-            sequential_cold_bytes_per_s: 160e6,
-            sequential_cached_bytes_per_s: 1600e6,
-        };
-        let metrics = "a 1\nforebay_volume_read_parts_total{volume=\"demo\",path=\"memory\"} 9\n";
-        let told = told(&measured, Path::new("/s"), "127.0.0.1:1".parse().expect("an address"), metrics);
-        assert!(told.contains("the same again: a hit                 0.060 ms  20.0 x\n"), "{told}");
-        assert!(told.contains("the same again, cached               1600 MB/s  10.0 x\n"), "{told}");
-        assert!(
-            told.ends_with("         forebay_volume_read_parts_total{volume=\"demo\",path=\"memory\"} 9\n"),
-            "{told}"
-        );
     }
 }
