@@ -124,7 +124,12 @@ impl PathSet {
 
     /// Each of them, in order.
     pub fn iter(self) -> impl Iterator<Item = Path> {
-        (0..PATHS_MAX as u8).map(Path).filter(move |path| self.has(*path))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let first = (left != 0).then(|| Self(left).first());
+            left &= left.wrapping_sub(1);
+            first
+        })
     }
 }
 
