@@ -208,6 +208,9 @@ pub struct Experiment {
     /// What is drawn by lot follows from this number: the same number, the same findings.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// The part that an experiment runs in a process of its own, as it is told.
+    #[arg(long, value_name = "WORDS", hide = true)]
+    pub work: Option<String>,
 }
 
 /// `forebay docs`.

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = words.next().unwrap_or_else(|| EXPERIMENTS[0].name.to_owned());
     let seed = words.next().map_or(Ok(1), |word| word.parse())?;
     let experiment = find(&name).ok_or("there is no such experiment")?;
-    let findings = experiment.run(&mut Run { is_quick: false, seed, progress: &mut |_, _| {} })?;
+    let findings = experiment.run(&mut Run { is_quick: false, seed, program: None, progress: &mut |_, _| {} })?;
     write!(std::io::stdout().lock(), "{}", page::of_findings(&findings))?;
     Ok(())
 }

@@ -4,7 +4,10 @@
 //! them cannot drift from what is printed. A new one is a module and a row of [`EXPERIMENTS`].
 
 use crate::findings::{Bar, Findings, Found};
-use crate::{Error, split_concurrency, split_contention, split_levels, split_mixed, split_neighbours, split_surface};
+use crate::{
+    Error, split_concurrency, split_contention, split_levels, split_mixed, split_neighbours, split_overhead,
+    split_surface,
+};
 use serde_json::Map;
 
 /// All experiments, in the order in which they are listed.
@@ -15,6 +18,7 @@ pub static EXPERIMENTS: &[&Experiment] = &[
     &split_levels::EXPERIMENT,
     &split_mixed::EXPERIMENT,
     &split_neighbours::EXPERIMENT,
+    &split_overhead::EXPERIMENT,
 ];
 
 /// The experiment of that name.
@@ -29,6 +33,8 @@ pub struct Run<'a> {
     pub is_quick: bool,
     /// What is drawn follows from it.
     pub seed: u64,
+    /// The `forebay` program, for what is measured in a process of its own; `None`: that is skipped.
+    pub program: Option<&'a std::path::Path>,
     /// Told of steps done, of how many.
     pub progress: &'a mut dyn FnMut(usize, usize),
 }

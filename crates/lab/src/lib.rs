@@ -17,6 +17,7 @@
 //! | [`split_levels`] | while few or many of them are there |
 //! | [`split_mixed`] | while clients also write |
 //! | [`split_neighbours`] | with several volumes on one disk and one link |
+//! | [`split_overhead`] | what it costs where there is nothing to gain |
 //!
 //! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod split_contention;
 pub mod split_levels;
 pub mod split_mixed;
 pub mod split_neighbours;
+pub mod split_overhead;
 pub mod split_surface;
 
 pub use experiment::{EXPERIMENTS, Experiment, Run, find};
@@ -41,6 +43,12 @@ use std::path::PathBuf;
 /// Why an experiment gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// It needs what this machine does not have.
+    #[error("skipped: {why}")]
+    Skipped {
+        /// What that is.
+        why: String,
+    },
     /// A file could not be written: choose another directory.
     #[error("{path}: cannot be written: {cause}; name a directory that you may write to")]
     Write {

@@ -4,7 +4,7 @@ use super::{complain, print, print_json};
 use crate::arguments::{Experiment, Output};
 use crate::exit::Exit;
 use crate::table;
-use forebay_lab::{EXPERIMENTS, Findings, Run, find, page};
+use forebay_lab::{EXPERIMENTS, Error, Findings, Run, find, page, split_overhead};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 
@@ -19,15 +19,21 @@ pub(crate) fn experiment(arguments: &Experiment, output: Output) -> Exit {
         return Exit::Usage;
     };
     let is_shown = std::io::stderr().is_terminal();
+    if let Some(words) = &arguments.work {
+        return work(words);
+    }
     let mut progress = |done: usize, of: usize| {
         if is_shown {
             let end = if done == of { "\r\x1b[K" } else { "" };
             let _ = write!(std::io::stderr().lock(), "\r{name}: {:3} %{end}", done * 100 / of.max(1));
         }
     };
-    let mut run = Run { is_quick: arguments.quick, seed: arguments.seed, progress: &mut progress };
+    let program = std::env::current_exe().ok();
+    let mut run =
+        Run { is_quick: arguments.quick, seed: arguments.seed, program: program.as_deref(), progress: &mut progress };
     let findings = match experiment.run(&mut run) {
         Ok(findings) => findings,
+        Err(Error::Skipped { why }) => return skipped(name, &why, output),
         Err(error) => return failed(name, &error),
     };
     match output {
@@ -42,7 +48,25 @@ pub(crate) fn experiment(arguments: &Experiment, output: Output) -> Exit {
     exit_of(&findings, arguments.quick)
 }
 
-fn failed(name: &str, error: &forebay_lab::Error) -> Exit {
+/// The part of an experiment that it runs in a process of its own.
+fn work(words: &str) -> Exit {
+    let Some((reads, disk_share)) = split_overhead::work(words) else {
+        complain(&format!("{words:?} is no work of an experiment"));
+        return Exit::Usage;
+    };
+    print(&format!("{reads} {disk_share}\n"));
+    Exit::Ok
+}
+
+fn skipped(name: &str, why: &str, output: Output) -> Exit {
+    match output {
+        Output::Json => print_json(&json!({ "skipped": why })),
+        Output::Table => print(&format!("{name} is skipped: {why}\n")),
+    }
+    Exit::Ok
+}
+
+fn failed(name: &str, error: &Error) -> Exit {
     complain(&format!("{name}: {error}"));
     Exit::Failure
 }
@@ -72,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_bar_that_is_missed_fails_a_full_run_only() {
-        let mut run = Run { is_quick: true, seed: 1, progress: &mut |_, _| {} };
+        let mut run = Run { is_quick: true, seed: 1, program: None, progress: &mut |_, _| {} };
         let mut findings = EXPERIMENTS[0].run(&mut run).expect("findings");
         findings.bars.iter_mut().for_each(|bar| bar.ok = true);
         assert_eq!(exit_of(&findings, false), Exit::Ok);
