@@ -17,6 +17,10 @@ class Report:
         self.setup = {}
         self.cells = []
         self.bars = []
+        self.paper = {}
+        self.directions = []
+        self.tables = []
+        self.plots = {}
 
     def cell(self, section, **values):
         self.cells.append({"section": section, **values})
@@ -42,17 +46,28 @@ class Report:
             self.bars[-1]["peer"] = peer
         self.setting.say(line(self.bars[-1]))
 
+    def direction(self, name, value, at_least):
+        """Who wins: what a short, noisy run has to show."""
+        self.directions.append({"name": name, "value": round(value, 4), "bar": at_least, "ok": value >= at_least})
+
+    def table(self, title, head, rows):
+        """Told instead of the cells."""
+        self.tables.append((title, head, rows))
+
+    def plot(self, name, svg):
+        self.plots[name] = svg
+
     def value(self):
         """The one object that is printed."""
         found = {
             "experiment": self.experiment,
             "setup": self.setup,
             "cells": self.cells,
-            "paper": {},
+            "paper": self.paper,
             "bars": self.bars,
         }
         if self.setting.quick:
-            found["directions"] = [
+            found["directions"] = self.directions or [
                 {"name": bar["name"], "winner": "forebay" if bar["ok"] else bar.get("peer", "the bar")}
                 for bar in self.bars
             ]
@@ -68,8 +83,10 @@ class Report:
         if directory:
             directory.mkdir(parents=True, exist_ok=True)
             (directory / f"{self.experiment}.json").write_text(json.dumps(self.value(), indent=1) + "\n")
-            (directory / f"{self.experiment}.md").write_text(table(self.value()))
+            (directory / f"{self.experiment}.md").write_text(table(self.value(), self.tables, self.plots))
             (directory / f"{self.experiment}.svg").write_text(picture(self.bars))
+            for name, svg in self.plots.items():
+                (directory / f"{self.experiment}-{name}.svg").write_text(svg)
         missed = [bar for bar in self.bars if not bar["ok"]]
         return MISSED if missed and not self.setting.quick else 0
 
@@ -83,8 +100,8 @@ def line(bar):
     return f"{word}  {bar['name']}: {bar['value']:g}, {'at least' if bar['at_least'] else 'at most'} {bar['bar']:g}{peer}"
 
 
-def table(value):
-    """Markdown: machine, bars, cells."""
+def table(value, tables=(), plots=()):
+    """Markdown: machine, bars, and the tables; without any, the cells. The pictures lie beside it."""
     setup = value["setup"]
     rows = [f"Measured on {setup.get('processor')}, {setup.get('processors')} processors, Linux {setup.get('kernel')}, "
             f"{setup.get('memory_bytes', 0) >> 30} GiB of memory; cache disk on {setup.get('cache_filesystem')}. "
@@ -93,15 +110,22 @@ def table(value):
     for bar in value["bars"]:
         wanted = f"{'>=' if bar['at_least'] else '<='} {bar['bar']:g}"
         rows.append(f"| {bar['name']} | {bar['value']:g} | {wanted} | {'yes' if bar['ok'] else '**no**'} |")
-    rows += ["", "| section | job | server | IOPS | MB/s | p50 us | p99 us |", "|---|---|---|---|---|---|---|"]
-    for cell in value["cells"]:
+    for title, head, lines in tables:
+        rows += ["", title, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        rows += [f"| {' | '.join(line)} |" for line in lines]
+    rows += [""] + [f"![{name}]({value['experiment']}-{name}.svg)" for name in plots]
+    return "\n".join([*rows, *([] if tables else of_cells(value["cells"]))]) + "\n"
+
+
+def of_cells(cells):
+    rows = ["| section | job | server | IOPS | MB/s | p50 us | p99 us |", "|---|---|---|---|---|---|---|"]
+    for cell in cells:
         if "iops" in cell:
             numbers = [f"{cell['iops']:.0f}", f"{cell.get('bytes_per_s', 0) / 1e6:.0f}"]
             numbers += [f"{cell[key]:.1f}" for key in ("p50_us", "p99_us")]
             rows.append(f"| {' | '.join([cell['section'], cell['job'], cell['server'], *numbers])} |")
-    others = [cell for cell in value["cells"] if "iops" not in cell]
-    rows += ["", *(f"- {cell['section']}: {json.dumps({k: v for k, v in cell.items() if k != 'section'})}" for cell in others)]
-    return "\n".join(rows) + "\n"
+    others = [cell for cell in cells if "iops" not in cell]
+    return [*rows, "", *(f"- {cell['section']}: {json.dumps({k: v for k, v in cell.items() if k != 'section'})}" for cell in others)]
 
 
 def picture(bars):
