@@ -15,6 +15,14 @@ from .policies import ADAPTIVE, PROFILED
 DISK_BYTES_PER_SECOND = 160e6
 LINK_BYTES_PER_SECOND = 120e6
 BACKEND_LATENCY = "2ms"
+VERSIONS = {
+    "fio": ("fio", "--version"),
+    "nbdkit": ("nbdkit", "--version"),
+    "nbdfuse": ("nbdfuse", "--version"),
+    "iperf3": ("iperf3", "--version"),
+    "iproute2": ("tc", "-V"),
+    "rustc": ("rustc", "--version"),
+}
 
 
 @dataclass
@@ -70,11 +78,14 @@ def know(chosen):
     """Which policies the program that will be measured has."""
     said = run(program(), "split", "--help").stdout.replace(",", " ").split()
     chosen.known = {name for name in chosen.wanted if name in said}
+    if run(program(), "profile", "--help", ok=None).returncode != 0:
+        chosen.known -= {PROFILED}
 
 
 def world():
     """For the report."""
     return {
+        "cache_filesystem": "nbdkit memory, shown by nbdfuse, behind tc tbf",
         "disk_bytes_per_second": DISK_BYTES_PER_SECOND,
         "link_bytes_per_second": LINK_BYTES_PER_SECOND,
         "backend_latency_s": float(BACKEND_LATENCY.removesuffix("ms")) / 1000,

@@ -17,6 +17,7 @@ class Report:
         self.setup = {}
         self.cells = []
         self.bars = []
+        self.about = ""
         self.paper = {}
         self.directions = []
         self.tables = []
@@ -83,7 +84,7 @@ class Report:
         if directory:
             directory.mkdir(parents=True, exist_ok=True)
             (directory / f"{self.experiment}.json").write_text(json.dumps(self.value(), indent=1) + "\n")
-            (directory / f"{self.experiment}.md").write_text(table(self.value(), self.tables, self.plots))
+            (directory / f"{self.experiment}.md").write_text(self.about + table(self.value(), self.tables, self.plots))
             (directory / f"{self.experiment}.svg").write_text(picture(self.bars))
             for name, svg in self.plots.items():
                 (directory / f"{self.experiment}-{name}.svg").write_text(svg)

@@ -82,8 +82,8 @@ def cargo(*words):
         sys.exit(f"cargo {' '.join(words)} failed")
 
 
-def describe(commands):
-    """The machine, the programs and the commands, for the report."""
+def describe(commands, versions=None):
+    """The machine, the programs (`versions`: how each tells) and the commands, for the report."""
     cpu = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")]
     memory = next(int(line.split()[1]) for line in open("/proc/meminfo", encoding="utf-8") if line.startswith("MemTotal"))
     return {
@@ -93,7 +93,7 @@ def describe(commands):
         "kernel": platform.release(),
         "cache_filesystem": run("stat", "-f", "-c", "%T", tempfile.gettempdir()).stdout.strip(),
         "commit": run("git", "describe", "--always", "--dirty", cwd=ROOT, ok=None).stdout.strip(),
-        "versions": {name: version(*words) for name, words in VERSIONS.items()},
+        "versions": {name: version(*words) for name, words in (versions or VERSIONS).items()},
         "commands": dict(commands),
     }
 
