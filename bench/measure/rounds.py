@@ -22,11 +22,11 @@ class Round:
         return self.found[job, server][key]
 
 
-def compare(setting, section, rounds, servers, jobs, size_bytes, before=None, repeat=True):
+def compare(setting, section, rounds, servers, jobs, size_bytes, before=None, repeat=True, wanted=lambda _name, _job: True):
     """Runs `jobs` against `servers`: each a function that takes a Rig and gives a target, started anew in each round,
     for with two processes on two processors much depends on where the scheduler puts them at the start.
 
-    `before(server, target, job)` prepares a run. Returns the rounds.
+    `before(server, target, job)` prepares a run; those that are not `wanted(server, job)` are left out. Returns the rounds.
     """
     done = []
     for number in range(rounds):
@@ -35,7 +35,7 @@ def compare(setting, section, rounds, servers, jobs, size_bytes, before=None, re
             targets = {name: start(rig) for name, start in servers.items()}
             for job in jobs:
                 names = list(targets) if number % 2 == 0 else list(targets)[::-1]
-                for name in names:
+                for name in filter(lambda name: wanted(name, job), names):
                     after = before(name, targets[name], job) if before else None
                     numbers = fio(
                         getattr(targets[name], "target", targets[name]),

@@ -39,8 +39,8 @@ def option_parser(description, sections):
     parser.add_argument("--seed", type=int, default=1, help="of random offsets")
     parser.add_argument("--only", action="append", choices=sections, metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--rounds", type=int, help="of each comparison (default 5, quick 1)")
-    parser.add_argument("--seconds", type=float, help="of each run (default 3, quick .4)")
-    parser.add_argument("--minutes", type=float, help="of the load under which nothing may grow (default 5, quick .1)")
+    parser.add_argument("--seconds", type=float, help="of each run (default 3, quick .2)")
+    parser.add_argument("--minutes", type=float, help="of the load under which nothing may grow (default 5, quick .05)")
     return parser
 
 
@@ -51,9 +51,9 @@ def setting(options):
     return Setting(
         quick=options.quick,
         seed=options.seed,
-        seconds=pick(options.seconds, 3.0, 0.4),
+        seconds=pick(options.seconds, 3.0, 0.2),
         rounds=pick(options.rounds, 5, 1),
-        minutes=pick(options.minutes, 5.0, 0.1),
+        minutes=pick(options.minutes, 5.0, 0.05),
         quiet=False,
     )
 

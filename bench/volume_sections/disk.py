@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 from measure import Job, Round, compare, fio
 from measure.rounds import median, ratio
@@ -21,6 +22,14 @@ def size_of(job):
     return f"{job.block_bytes // KIB}k"
 
 
+def jobs_of(setting, report, section):
+    """Quick measures 4 KiB at depths 1 and 16, and says so."""
+    if not setting.quick:
+        return JOBS
+    report.skipped(section, f"--quick: {', '.join(job.name for job in JOBS[2:])}")
+    return JOBS[:2]
+
+
 def measure_in_process(setting, report):
     """`crates/engine/examples/disk_hits.rs`: FILE BLOCK_BYTES DEPTH SECONDS FILL_BYTES; makes FILE a full cache disk and
     prints one JSON object with reads_per_second, p50_ns, p99_ns, misses, disk_hits."""
@@ -29,7 +38,9 @@ def measure_in_process(setting, report):
     if program is None:
         return report.skipped(section, "crates/engine/examples/disk_hits.rs is not there")
     fill_bytes = (128 if setting.quick else 1024) * MIB
-    jobs = JOBS[:2] if setting.quick else JOBS
+    # The table of what was filled is written during the first tenths of a second.
+    setting = replace(setting, seconds=max(0.5, setting.seconds))
+    jobs = jobs_of(setting, report, section)
     rounds = []
     for number in range(setting.rounds):
         this = Round()
@@ -51,8 +62,7 @@ def measure_in_process(setting, report):
 
 
 def in_process(program, file, job, setting, fill_bytes):
-    seconds = max(1, round(setting.seconds))
-    found = json.loads(run(program, file, job.block_bytes, job.depth, seconds, fill_bytes).stdout.splitlines()[-1])
+    found = json.loads(run(program, file, job.block_bytes, job.depth, setting.seconds, fill_bytes).stdout.splitlines()[-1])
     hits = found["disk_hits"] / max(1, found["disk_hits"] + found["misses"])
     return {
         "iops": found["reads_per_second"],
@@ -66,7 +76,7 @@ def in_process(program, file, job, setting, fill_bytes):
 def measure_over_nbd(setting, report):
     section = "disk-over-nbd"
     size_bytes = (128 if setting.quick else 1024) * MIB
-    jobs = JOBS[:2] if setting.quick else JOBS
+    jobs = jobs_of(setting, report, section)
     disk = []
 
     def forebay(rig):
@@ -107,7 +117,7 @@ def shares(name, target, _job):
     """How many parts of reads the disk answered."""
     if name != "forebay":
         return None
-    at_start = target.counters()
+    at_start = target.counters_at_rest()
 
     def after():
         now = target.counters()

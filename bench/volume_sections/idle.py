@@ -13,10 +13,10 @@ from . import servers
 
 def measure_idle(setting, report):
     section = "idle"
-    seconds = 3 if setting.quick else 15
+    seconds = 2 if setting.quick else 15
     with Rig() as rig:
         backend = servers.start_backend(rig, "unpaced", 256 * MIB)
-        served = servers.over(backend, rig)
+        served = servers.over(backend, rig, setting)
         served.warm(64 * MIB)
         clients = [served.forebay.client() for _ in range(4)]
         served.forebay.settle()
@@ -35,7 +35,7 @@ def measure_growth(setting, report):
     seconds = setting.minutes * 60
     with Rig() as rig:
         backend = servers.start_backend(rig, "unpaced", size_bytes)
-        served = servers.over(backend, rig, memory="128MiB", disk_size="1GiB")
+        served = servers.over(backend, rig, setting, memory="128MiB", disk_size="512MiB" if setting.quick else "1GiB")
         process = served.forebay.process
         jobs = Job("randrw", 4 * KIB, 16, mix_read_percent=70), Job("rw", 256 * KIB, 4, mix_read_percent=70)
         samples = []

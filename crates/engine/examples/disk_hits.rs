@@ -107,7 +107,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |at: usize, or: u64| arguments.get(at).map_or(or, |text| text.parse().expect("a number"));
     let path = arguments.get(1).expect("disk_hits FILE BLOCK_BYTES DEPTH SECONDS [FILL_BYTES]");
-    let (block_bytes, depth, seconds) = (number(2, 4096) as u32, number(3, 16), number(4, 5));
+    let (block_bytes, depth) = (number(2, 4096) as u32, number(3, 16));
+    let seconds: f64 = arguments.get(4).map_or(5.0, |text| text.parse().expect("a number of seconds"));
     let bytes = number(5, 1 << 30);
     let mut shard = build(Path::new(path), bytes, block_bytes, depth);
     fill(&mut shard, depth);
@@ -118,7 +119,7 @@ fn main() {
         shard.front().ask(tag);
     }
     let start = Instant::now();
-    while start.elapsed().as_secs_f64() < seconds as f64 {
+    while start.elapsed().as_secs_f64() < seconds {
         shard.turn();
     }
     let elapsed = start.elapsed().as_secs_f64();
