@@ -46,5 +46,5 @@ pub use event::{Event, IoError, SlotRecord};
 pub use forebay_policy::split::profile::Profile;
 pub use forebay_policy::split::{Mode as SplitMode, SplitConfig, SplitKind, SplitState};
 pub use mode::WriteMode;
-pub use page::{BLOCK_BYTES, FrameId, OpId, PageKey, REQUEST_PAGES_MAX, RequestId, SlotId, VolumeId};
+pub use page::{BLOCK_BYTES, CachedRun, FrameId, OpId, PageKey, REQUEST_PAGES_MAX, RequestId, SlotId, VolumeId};
 pub use stats::{Gauges, Histogram, Stats, VolumeStats};

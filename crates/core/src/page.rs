@@ -56,6 +56,17 @@ pub struct PageKey {
     pub page: u32,
 }
 
+/// Blocks of a page that the cache disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedRun {
+    /// Where.
+    pub slot: SlotId,
+    /// Where the page begins in the volume, in bytes.
+    pub page_start: u64,
+    /// The first of them in the page.
+    pub first_block: u32,
+}
+
 impl PageKey {
     /// No page: an empty entry.
     pub(crate) const NONE: Self = Self { space: 0, page: 0 };

@@ -20,7 +20,7 @@ use crate::action::{Action, Actions, Notice};
 use crate::cache::Cache;
 use crate::event::IoError;
 use crate::op::{Load, Op, Role};
-use crate::page::{BLOCK_BYTES, BlockMask, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
+use crate::page::{BLOCK_BYTES, BlockMask, CachedRun, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
 use crate::request::PartId;
 use forebay_policy::split::profile::Profile;
 use forebay_policy::split::{Done, Path, SplitConfig, SplitState, Splitter};
@@ -209,6 +209,30 @@ impl Cache {
             let split = config.split;
             self.set_split(now_ns, volume, split);
         }
+    }
+
+    /// So many blocks of the volume that a slot holds and that its back end has whole; aligned to their number, any of them.
+    /// For measuring: both paths can read them.
+    #[must_use]
+    pub fn cached_run(&self, volume: VolumeId, slot: SlotId, blocks: u32) -> Option<CachedRun> {
+        let v = self.volume(volume);
+        let key = self.disk.key(slot).filter(|key| key.space == v.space)?;
+        let (page_start, valid) = (self.page_start(key), self.disk.valid(slot));
+        let groups = self.config.blocks_per_page() / blocks;
+        let firsts = (0..groups).map(|nth| (nth + slot.0) % groups * blocks);
+        let is_whole = |first: &u32| {
+            let run = blocks_between(*first, first + blocks - 1);
+            let end = page_start + u64::from((first + blocks) * BLOCK_BYTES);
+            valid & run == run && end <= v.bytes
+        };
+        let first_block = firsts.into_iter().find(is_whole)?;
+        Some(CachedRun { slot, page_start, first_block })
+    }
+
+    /// Blocks of a page.
+    #[must_use]
+    pub fn blocks_per_page(&self) -> u32 {
+        self.config.blocks_per_page()
     }
 
     /// Whether a policy has a say in the volume's hits.

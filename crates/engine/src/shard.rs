@@ -15,6 +15,8 @@
 //! Limit: one thread's worth of requests a volume. Rejected: an async runtime (its tasks would own the order of events,
 //! and the simulator could not replay it).
 
+pub mod measure;
+
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -28,6 +30,7 @@ use crate::attach::{CacheDisk, block_checksums};
 use crate::device::{Device, DeviceDone, DeviceOp, OpKind};
 use crate::front::{Front, FrontEvent};
 use crate::reactor::Reactor;
+use measure::{Measure, MeasureError, MeasureOrder, Measured};
 
 const BLOCK_BYTES: u32 = forebay_core::BLOCK_BYTES;
 /// The control period.
@@ -66,7 +69,7 @@ pub struct Command {
 
 /// See [`Command`].
 #[expect(missing_docs, reason = "fields as in `forebay_core::Event`")]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum CommandOrder {
     /// As a client's flush.
     Flush { volume: VolumeId },
@@ -74,6 +77,8 @@ pub enum CommandOrder {
     SetSplit { volume: VolumeId, split: SplitConfig },
     /// As [`Event::SetProfile`].
     SetProfile { volume: VolumeId, profile: Box<Profile> },
+    /// Measure a path; what it delivers goes to `told`, and nothing to [`Command::answer`].
+    Measure { order: MeasureOrder, told: Sender<Result<Measured, MeasureError>> },
     /// Drop clean pages.
     Evict { volume: VolumeId, offset: u64, length: u64 },
     /// Answer what is in flight, refuse the rest, leave the cache disk clean.
@@ -147,6 +152,9 @@ pub struct Shard<R, F> {
     stores: Vec<DeviceOp>,
     stores_since_ns: u64,
     command_answers: Vec<Option<Sender<Result<(), ReplyError>>>>,
+    measure: Option<Measure>,
+    /// So far, of all measurements.
+    measured_reads: u64,
     next_tick_ns: u64,
     /// Whether something happened since the last tick.
     active: bool,
@@ -162,7 +170,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     /// Frames that a shard needs beside the cache's.
     #[must_use]
     pub fn metadata_frames(config: &CacheConfig) -> u32 {
-        config.metadata_orders_max()
+        config.metadata_orders_max() + measure::FRAMES
     }
 
     /// A shard; nothing happens before its first turn.
@@ -176,11 +184,13 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             parts,
             actions: Actions::new(),
             pending: Vec::with_capacity(1024),
-            metadata_free: (first..first + metadata).rev().map(FrameId).collect(),
+            metadata_free: (first + measure::FRAMES..first + metadata).rev().map(FrameId).collect(),
             generation_op: None,
             stores: Vec::with_capacity(STORES_HELD_MAX),
             stores_since_ns: 0,
             command_answers: Vec::new(),
+            measure: None,
+            measured_reads: 0,
             next_tick_ns: 0,
             active: false,
             front_events: Vec::with_capacity(256),
@@ -289,6 +299,11 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     fn take_commands(&mut self, now_ns: u64) -> usize {
         let mut count = 0;
         while let Some(command) = self.parts.commands.as_ref().and_then(|commands| commands.try_recv().ok()) {
+            count += 1;
+            if let CommandOrder::Measure { order, told } = command.order {
+                self.begin_measure(now_ns, order, told);
+                continue;
+            }
             let free = self.command_answers.iter().position(Option::is_none);
             let at = free.unwrap_or_else(|| {
                 self.command_answers.push(None);
@@ -304,9 +319,9 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                     CommandOrder::Drain => Event::Drain { tag },
                     &CommandOrder::SetSplit { volume, split } => Event::SetSplit { volume, tag, split },
                     CommandOrder::SetProfile { volume, profile } => Event::SetProfile { volume: *volume, tag, profile },
+                    CommandOrder::Measure { .. } => unreachable!("it is none of the cache's business"),
                 },
             );
-            count += 1;
         }
         count
     }
@@ -332,6 +347,10 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         self.lost = lost;
         let count = done.len();
         for DeviceDone { token, result } in done.drain(..) {
+            if token & measure::TOKEN != 0 {
+                self.measured(now_ns, result);
+                continue;
+            }
             self.ended(now_ns, OpId(token as u32), result);
         }
         self.done = done;

@@ -103,7 +103,7 @@ impl ShardControl {
         order: CommandOrder,
         wait_max: Duration,
     ) -> Result<Result<(), ReplyError>, RecvTimeoutError> {
-        if order == CommandOrder::Drain {
+        if matches!(order, CommandOrder::Drain) {
             self.draining.store(true, Ordering::Relaxed);
         }
         let (answer, answered) = channel();

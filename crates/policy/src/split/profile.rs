@@ -28,6 +28,7 @@ mod identity;
 mod log2;
 #[cfg(test)]
 mod tests;
+pub mod totals;
 
 pub use curve::Curve;
 pub use grid::{BLOCK_BYTES, LEVELS, full_points, quick_points};

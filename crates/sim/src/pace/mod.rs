@@ -63,6 +63,7 @@ use forebay_core::{
 use forebay_engine::attach::Plan;
 use forebay_engine::device::Device;
 use forebay_engine::reactor::Reactor;
+use forebay_engine::shard::measure::{MeasureError, MeasureOrder, Measured};
 use forebay_engine::shard::{Command, CommandOrder, Host, Shard, ShardDisk, ShardParts};
 use forebay_policy::evict::PolicyKind;
 use forebay_uring::Arena;
@@ -309,6 +310,30 @@ impl PacedWorld {
         // Nobody waits for the answer: it cannot be refused.
         let (answer, _) = channel();
         self.commands.send(Command { order, answer }).expect("the shard is there");
+    }
+
+    /// Gives the policies of a volume another profile from the next turn on.
+    pub fn set_profile(&mut self, volume: usize, profile: Profile) {
+        let order = CommandOrder::SetProfile { volume: VolumeId(volume as u16), profile: Box::new(profile) };
+        let (answer, _) = channel();
+        self.commands.send(Command { order, answer }).expect("the shard is there");
+    }
+
+    /// Measures what a path delivers, as `forebay profile` does. Takes as long as the order says, or longer.
+    ///
+    /// # Errors
+    /// As the order's answer.
+    pub fn measure(&mut self, order: MeasureOrder) -> Result<Measured, MeasureError> {
+        let ((told, tells), (answer, _)) = (channel(), channel());
+        self.commands
+            .send(Command { order: CommandOrder::Measure { order, told }, answer })
+            .expect("the shard is there");
+        loop {
+            self.run_for(order.for_ns.max(1));
+            if let Ok(measured) = tells.try_recv() {
+                return measured;
+            }
+        }
     }
 
     fn path(&self, path: Path) -> &Handle {

@@ -244,3 +244,50 @@ fn a_station_keeps_the_times_of_the_engines_paced_device() {
         assert!(is.1 == wanted.1 && is.0.abs_diff(wanted.0) <= 500, "{is:?} for {wanted:?}");
     }
 }
+
+#[test]
+fn a_path_is_measured_as_it_is_and_nothing_else_changes() {
+    use forebay_core::VolumeId;
+    use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
+    use forebay_policy::split::Path as Measured;
+
+    let mut world = started(&small(Load::IDLE));
+    let order = |path, block_bytes, in_flight| MeasureOrder {
+        volume: VolumeId(0),
+        path,
+        block_bytes,
+        in_flight,
+        for_ns: SECOND / 2,
+    };
+    for (path, model) in [(Measured::DISK, DISK), (Measured::BACKEND, BACKEND)] {
+        for (block_bytes, in_flight) in [(4096, 1), (PAGE, 1), (4096, 8), (PAGE, 8), (PAGE, 256)] {
+            let measured = world.measure(order(path, block_bytes, in_flight)).unwrap();
+            let rate = measured.reads as f64 * f64::from(block_bytes) * 1e9 / measured.elapsed_ns as f64;
+            assert_near(rate, model.delivers_bytes_per_second(in_flight, block_bytes), 0.02);
+        }
+    }
+    let stats = world.cache().stats();
+    let volume = &stats.volumes[0];
+    assert_eq!((volume.reads, volume.disk_hits, volume.misses, stats.slot_write_bytes), (0, 0, 0, 0));
+    for (block_bytes, in_flight) in [(4096, 0), (4096, 257), (2 * PAGE, 1), (0, 1), (512, 1)] {
+        let refused = world.measure(order(Measured::DISK, block_bytes, in_flight));
+        assert_eq!(refused, Err(MeasureError::Invalid), "{block_bytes} x {in_flight}");
+    }
+}
+
+#[test]
+fn clients_are_served_while_a_path_is_measured() {
+    use forebay_core::VolumeId;
+    use forebay_engine::shard::measure::MeasureOrder;
+
+    let mut world = started(&small(Load::reads(1, 8, PAGE)));
+    world.run_for(SECOND);
+    let (volume, path) = (VolumeId(0), forebay_policy::split::Path::DISK);
+    let order = MeasureOrder { volume, path, block_bytes: PAGE, in_flight: 8, for_ns: SECOND };
+    let measured = world.measure(order).unwrap();
+    let rate = measured.reads as f64 * f64::from(PAGE) * 1e9 / measured.elapsed_ns as f64;
+    // Half of the disk each.
+    assert_near(rate, DISK.bytes_per_second as f64 / 2.0, 0.1);
+    let tick = world.between(SECOND * 12 / 10, SECOND * 18 / 10);
+    assert_near(tick.bytes_per_second(), DISK.bytes_per_second as f64 / 2.0, 0.1);
+}

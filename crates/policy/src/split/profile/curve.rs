@@ -14,8 +14,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// `None` of no points. Of two with as many in flight the faster is taken.
-    pub(super) fn of(mut points: Vec<(u32, f64)>) -> Option<Self> {
+    /// The curve of points: requests in flight, and bytes a second. `None` of none. Of two with as many in flight the faster is taken.
+    #[must_use]
+    pub fn of(mut points: Vec<(u32, f64)>) -> Option<Self> {
         points.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
         points.dedup_by_key(|(in_flight, _)| *in_flight);
         if points.is_empty() { None } else { Some(Self { points }) }
