@@ -1,6 +1,6 @@
 //! What the endpoint needs of the cache.
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ProfileNote, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -32,6 +32,43 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// When there is no such volume or policy.
     fn split(&self, volume: &str, policy: &str, disk_percent: Option<u64>) -> Result<(), ControlError>;
+
+    /// Measures what one of the volume's paths delivers alone, by reading what is cached of it. Waits as long as it
+    /// takes, at most a minute.
+    ///
+    /// # Errors
+    /// When there is no such volume, too little of it is cached, or another measurement is under way.
+    fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError>;
+
+    /// Gives the volume's policies the profile in a file of the server's machine, until the cache stops.
+    ///
+    /// # Errors
+    /// When there is no such volume, the file is none, or it was measured on other devices.
+    fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError>;
+}
+
+/// What is to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// The back end, rather than the cache disk.
+    pub is_backend: bool,
+    /// Bytes of a read.
+    pub block_bytes: u32,
+    /// Reads in flight.
+    pub in_flight: u32,
+    /// How long.
+    pub milliseconds: u64,
+}
+
+/// What a path delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathRate {
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Reads that were in flight: fewer than asked for where memory has no room for them.
+    pub in_flight: u32,
+    /// Reads that this was seen on.
+    pub reads: u64,
 }
 
 /// Where a cache stands.

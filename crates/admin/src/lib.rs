@@ -20,9 +20,12 @@ mod route;
 mod server;
 mod snapshot;
 
-pub use control::{Control, ControlError, ErrorBody, ErrorKind, State};
+pub use control::{Control, ControlError, ErrorBody, ErrorKind, Measure, PathRate, State};
 pub use latency::Latency;
 pub use metrics::reference as metrics_reference;
 pub use route::reference as api_reference;
 pub use server::{AdminError, AdminServer};
-pub use snapshot::{Disk, Nbd, PathEstimate, Queues, Recovery, Snapshot, Split, Status, Tier, Volume, VolumeStatus};
+pub use snapshot::{
+    Devices, Disk, Nbd, PathEstimate, ProfileNote, Queues, Recovery, Snapshot, Split, Status, Tier, Volume,
+    VolumeStatus,
+};

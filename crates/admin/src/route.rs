@@ -1,6 +1,6 @@
 //! Decides: what a request's method, path and query ask for.
 
-use crate::control::{ControlError, ErrorKind};
+use crate::control::{ControlError, ErrorKind, Measure};
 use percent_encoding::percent_decode_str;
 use std::fmt::Write;
 
@@ -15,6 +15,8 @@ pub(crate) enum Route {
     Flush { volume: String },
     Evict { volume: String, offset: u64, length: Option<u64> },
     Split { volume: String, policy: String, disk_percent: Option<u64> },
+    Measure { volume: String, measure: Measure },
+    Profile { volume: String, file: String },
 }
 
 /// Why nothing is; the status follows from it.
@@ -42,8 +44,12 @@ const VOLUME: &[(&str, &str)] = &[
     ("flush", "Makes every answered write durable."),
     ("evict", "Drops clean pages from both tiers. Query: `offset` (default 0) and `length` (default: to the end), in bytes."),
     ("split", "Splits hits by another policy until the cache stops. Query: `policy`, and `disk_percent` with `static`."),
+    ("measure", "Reads what is cached of the volume from one path, and tells its rate. Query: `path` (`disk` or `backend`), `block_bytes`, `in_flight`, `milliseconds`."),
+    ("profile", "Gives the policies another profile until the cache stops. Query: `file`, a path on the server's machine."),
 ];
 
+/// How long a path may be measured at a time.
+const MEASURE_MILLISECONDS_MAX: u64 = 10_000;
 const VOLUMES: &str = "/api/v1/volumes/";
 
 /// Finds the route.
@@ -66,12 +72,16 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
     }
     let volume = percent_decode_str(volume).decode_utf8().map_err(|_| invalid("volume", "its name is not UTF-8"))?;
     let volume = volume.into_owned();
-    if verb == "flush" {
-        return Ok(Route::Flush { volume });
+    match verb {
+        "flush" => Ok(Route::Flush { volume }),
+        "split" => split(volume, query),
+        "measure" => measure(volume, query),
+        "profile" => profile(volume, query),
+        _ => evict(volume, query),
     }
-    if verb == "split" {
-        return split(volume, query);
-    }
+}
+
+fn evict(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
     let (mut offset, mut length) = (0, None);
     for (name, value) in parameters(query) {
         let number = value.parse().map_err(|_| invalid(name, "its value is not a number of bytes"));
@@ -97,6 +107,37 @@ fn split(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
         }
     }
     Ok(Route::Split { volume, policy, disk_percent })
+}
+
+fn measure(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
+    let mut measure = Measure { is_backend: false, block_bytes: 0, in_flight: 0, milliseconds: 0 };
+    for (name, value) in parameters(query) {
+        let number = || value.parse().map_err(|_| invalid(name, "its value is not a number, or too large"));
+        match name {
+            "path" if matches!(value, "disk" | "backend") => measure.is_backend = value == "backend",
+            "path" => return Err(invalid(name, "it is neither disk nor backend")),
+            "block_bytes" => measure.block_bytes = number()?,
+            "in_flight" => measure.in_flight = number()?,
+            "milliseconds" => measure.milliseconds = number()?.into(),
+            _ => return Err(invalid(name, "it is not known")),
+        }
+    }
+    match (1..=MEASURE_MILLISECONDS_MAX).contains(&measure.milliseconds) {
+        true => Ok(Route::Measure { volume, measure }),
+        false => Err(invalid("milliseconds", "it is not between 1 and 10000")),
+    }
+}
+
+fn profile(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
+    let mut file = String::new();
+    for (name, value) in parameters(query) {
+        let decoded = || percent_decode_str(value).decode_utf8().map_err(|_| invalid(name, "it is not UTF-8"));
+        match name {
+            "file" => file = decoded()?.into_owned(),
+            _ => return Err(invalid(name, "it is not known")),
+        }
+    }
+    Ok(Route::Profile { volume, file })
 }
 
 /// Names and values; a parameter without a value has an empty one.
@@ -152,6 +193,12 @@ mod tests {
         let evict = |offset, length| Ok(Route::Evict { volume: "v".into(), offset, length });
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", None), evict(0, None));
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", Some("offset=4096&length=512")), evict(4096, Some(512)));
+        let measure = Measure { is_backend: true, block_bytes: 4096, in_flight: 8, milliseconds: 500 };
+        let query = Some("path=backend&block_bytes=4096&in_flight=8&milliseconds=500");
+        let route = Ok(Route::Measure { volume: "v".into(), measure });
+        assert_eq!(find("POST", "/api/v1/volumes/v/measure", query), route);
+        let route = Ok(Route::Profile { volume: "v".into(), file: "/a b".into() });
+        assert_eq!(find("POST", "/api/v1/volumes/v/profile", Some("file=%2Fa%20b")), route);
         assert_eq!(find("GET", "/api/v1/volumes/v/evict", None), Err(NoRoute::Method { allowed: "POST" }));
     }
 
@@ -166,6 +213,12 @@ mod tests {
         }
         for query in ["offset=-1", "length=x", "offset", "size=1", "offset=99999999999999999999"] {
             assert_eq!(kind("POST", "/api/v1/volumes/v/evict", Some(query)), Some(ErrorKind::Invalid), "{query}");
+        }
+        for query in ["path=peer", "in_flight=-1", "block_bytes=4294967296", "milliseconds=10001", "", "x=1"] {
+            assert_eq!(kind("POST", "/api/v1/volumes/v/measure", Some(query)), Some(ErrorKind::Invalid), "{query}");
+        }
+        for query in ["file=%ff", "path=x"] {
+            assert_eq!(kind("POST", "/api/v1/volumes/v/profile", Some(query)), Some(ErrorKind::Invalid), "{query}");
         }
         assert_eq!(kind("POST", "/api/v1/volumes/%ff/flush", None), Some(ErrorKind::Invalid));
     }

@@ -1,7 +1,7 @@
 //! The listener: HTTP/1.1, one request a connection, everything bounded.
 //!
 //! One thread runs a single-threaded runtime. What may wait (a snapshot, a flush) goes to a few blocking threads: two
-//! kept for flush and evict, the rest for reading, so that an endpoint whose flush waits for a dead back end still
+//! kept for orders, the rest for reading, so that an endpoint whose flush waits for a dead back end still
 //! answers a scrape. Health checks need no thread at all.
 //!
 //! Limits: [`CONNECTIONS_MAX`] connections (further ones wait in the kernel's backlog), [`HEAD_BYTES_MAX`] of request
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(120);
 /// For a connection, from accept to close.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(150);
-/// Flushes and evictions at one time.
+/// Orders at one time.
 const ORDERS_MAX: usize = 2;
 /// Snapshots at one time.
 const READERS_MAX: usize = 2;
@@ -185,12 +186,22 @@ impl Endpoint {
             Route::Metrics => self.read(answer::metrics).await,
             Route::Status => self.read(|snapshot| answer::json(StatusCode::OK, &Status::from(&snapshot))).await,
             Route::Stats => self.read(|snapshot| answer::json(StatusCode::OK, &snapshot)).await,
-            Route::Flush { volume } => self.order("flush", volume, |control, volume| control.flush(volume)).await,
+            Route::Flush { volume } => {
+                self.order("flush", volume, |control, volume| done("flush", volume, control.flush(volume))).await
+            }
             Route::Evict { volume, offset, length } => {
-                self.order("evict", volume, move |control, volume| control.evict(volume, offset, length)).await
+                let evict = move |control: &dyn Control, volume: &str| control.evict(volume, offset, length);
+                self.order("evict", volume, move |control, volume| done("evict", volume, evict(control, volume))).await
             }
             Route::Split { volume, policy, disk_percent } => {
-                self.order("split", volume, move |control, volume| control.split(volume, &policy, disk_percent)).await
+                let split = move |control: &dyn Control, volume: &str| control.split(volume, &policy, disk_percent);
+                self.order("split", volume, move |control, volume| done("split", volume, split(control, volume))).await
+            }
+            Route::Measure { volume, measure } => {
+                self.order("measure", volume, move |control, volume| control.measure(volume, measure)).await
+            }
+            Route::Profile { volume, file } => {
+                self.order("profile", volume, move |control, volume| control.profile(volume, &file)).await
             }
         }
     }
@@ -210,17 +221,17 @@ impl Endpoint {
         .await
     }
 
-    async fn order(
+    async fn order<T: Serialize>(
         &self,
         verb: &'static str,
         volume: String,
-        order: impl FnOnce(&dyn Control, &str) -> Result<(), ControlError> + Send + 'static,
+        order: impl FnOnce(&dyn Control, &str) -> Result<T, ControlError> + Send + 'static,
     ) -> Answer {
         let Ok(permit) = Arc::clone(&self.orders).try_acquire_owned() else {
             return answer::error(&ControlError::new(
                 ErrorKind::Temporary,
                 verb,
-                format!("{ORDERS_MAX} flushes or evictions are under way"),
+                format!("{ORDERS_MAX} orders are under way"),
                 "try again when they are done",
             ));
         };
@@ -228,12 +239,17 @@ impl Endpoint {
         waiting(move || {
             let _permit = permit;
             match order(&*control, &volume) {
-                Ok(()) => answer::json(StatusCode::OK, &serde_json::json!({ "done": verb, "volume": volume })),
+                Ok(told) => answer::json(StatusCode::OK, &told),
                 Err(error) => answer::error(&error),
             }
         })
         .await
     }
+}
+
+/// What is told of an order that was followed.
+fn done(verb: &str, volume: &str, result: Result<(), ControlError>) -> Result<serde_json::Value, ControlError> {
+    result.map(|()| serde_json::json!({ "done": verb, "volume": volume }))
 }
 
 /// Runs what may wait on a blocking thread, and gives up waiting for it in time.

@@ -139,6 +139,12 @@ pub struct Volume {
     /// How hits are split; `None` if they are not.
     #[serde(default)]
     pub split: Option<Split>,
+    /// The devices that its hits are split over.
+    #[serde(default)]
+    pub devices: Devices,
+    /// The profile of these devices, if it was given one.
+    #[serde(default)]
+    pub profile: Option<ProfileNote>,
     /// Parts of reads that the back end was needed for.
     pub misses: u64,
     /// Of the misses, those while the slot table was being read.
@@ -167,6 +173,30 @@ pub struct Volume {
     pub write_latency: Latency,
     /// Durations of flushes.
     pub flush_latency: Latency,
+}
+
+/// A cache disk and a back end, as far as they can be told apart from others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// The cache disk's model; empty if there is none.
+    pub disk_model: String,
+    /// Its serial number; empty if it tells none.
+    pub disk_serial: String,
+    /// What kind of back end it is.
+    pub backend_kind: String,
+    /// The speed of the link to the back end; 0 if it is not known, or there is none.
+    pub link_bits_per_second: u64,
+}
+
+/// A profile that a volume was given, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileNote {
+    /// Where it is saved.
+    pub file: String,
+    /// Loads that it has figures for; 0 if it is not used.
+    pub points: u64,
+    /// Why it is not used, or what to know when it is; empty if nothing.
+    pub note: String,
 }
 
 /// How a volume's hits on the cache disk are split, and what the policy believes.

@@ -1,6 +1,8 @@
 //! The endpoint over real sockets: answers, refusals, bounds.
 
-use forebay_admin::{AdminServer, Control, ControlError, ErrorKind, Snapshot, State, Volume};
+use forebay_admin::{
+    AdminServer, Control, ControlError, ErrorKind, Measure, PathRate, ProfileNote, Snapshot, State, Volume,
+};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,6 +53,17 @@ impl Control for Fake {
         }
         assert_eq!(policy, "climb");
         Ok(())
+    }
+
+    fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
+        if volume != "vm1" {
+            return Err(ControlError::no_volume(volume));
+        }
+        Ok(PathRate { bytes_per_second: f64::from(measure.block_bytes), in_flight: measure.in_flight, reads: 7 })
+    }
+
+    fn profile(&self, _volume: &str, file: &str) -> Result<ProfileNote, ControlError> {
+        Ok(ProfileNote { file: file.to_owned(), points: 58, note: String::new() })
     }
 
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {

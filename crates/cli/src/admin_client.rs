@@ -4,7 +4,7 @@
 //! which would drag a runtime and forty lines of connection handling into every verb.
 
 use crate::exit::Exit;
-use forebay_admin::ErrorBody;
+use forebay_admin::{ErrorBody, Measure, PathRate, ProfileNote};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
@@ -94,10 +94,38 @@ impl AdminClient {
         self.order(volume, &format!("split?policy={policy}{share}"))
     }
 
+    /// Measures a path of a volume.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, AskError> {
+        let Measure { is_backend, block_bytes, in_flight, milliseconds } = measure;
+        let path = if is_backend { "backend" } else { "disk" };
+        let load = format!("block_bytes={block_bytes}&in_flight={in_flight}&milliseconds={milliseconds}");
+        self.told(volume, &format!("measure?path={path}&{load}"))
+    }
+
+    /// Gives a volume's policies the profile in a file of the server's machine.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, AskError> {
+        self.told(volume, &format!("profile?file={}", utf8_percent_encode(file, IN_PATH)))
+    }
+
     fn order(&self, volume: &str, verb: &str) -> Result<(), AskError> {
+        self.post(volume, verb).map(drop)
+    }
+
+    fn told<T: DeserializeOwned>(&self, volume: &str, verb: &str) -> Result<T, AskError> {
+        let text = self.post(volume, verb)?;
+        serde_json::from_str(&text).map_err(|cause| self.strange(&cause.to_string()))
+    }
+
+    fn post(&self, volume: &str, verb: &str) -> Result<String, AskError> {
         let volume = utf8_percent_encode(volume, IN_PATH);
         let url = self.url(&format!("/api/v1/volumes/{volume}/{verb}"));
-        self.answer(self.agent.post(url).send_empty()).map(drop)
+        self.answer(self.agent.post(url).send_empty())
     }
 
     fn url(&self, path: &str) -> String {

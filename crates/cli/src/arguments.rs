@@ -49,6 +49,9 @@ pub enum Verb {
     Explain(Explain),
     /// Split a volume's hits by another policy, until the server stops.
     Split(Split),
+    /// Measure what a volume's cache disk and back end deliver, for policies that need to know (netcas, orthus-paper). It
+    /// only reads, as hard as it can: clients are slower meanwhile.
+    Profile(Profile),
     /// Show the gain: a slow back end, a cached volume, reads and writes through NBD; cleans up after itself.
     Demo(Demo),
     /// Run an experiment: policies in a world, judged beside what their papers report.
@@ -165,6 +168,33 @@ pub struct Split {
     /// With static: the share of hits that the cache disk serves, in per cent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub disk_percent: Option<u64>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay profile`.
+#[derive(Debug, Args)]
+pub struct Profile {
+    /// The volume. Some of it must be cached on disk: 128 pages at least.
+    #[arg(value_name = "VOLUME", required_unless_present = "show")]
+    pub volume: Option<String>,
+    /// Take half a minute instead of three: measure two thirds of the loads and interpolate the others.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where it is saved. Default: VOLUME.profile.json beside the configuration.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Measure nothing; give the running server a saved profile, for instance of an equal machine.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "out"])]
+    pub load: Option<PathBuf>,
+    /// Measure nothing; show a saved profile.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["volume", "quick", "out", "load"])]
+    pub show: Option<PathBuf>,
+    /// The configuration, to save beside.
+    #[arg(short, long, value_name = "FILE", env = "FOREBAY_CONFIG", default_value = "/etc/forebay/forebay.toml")]
+    #[arg(hide_env_values = true)]
+    pub config: PathBuf,
     /// Which server.
     #[command(flatten)]
     pub running: Running,

@@ -13,6 +13,7 @@ pub mod config;
 pub mod demo;
 pub mod exit;
 pub mod log;
+mod profile;
 mod rates;
 mod screen;
 pub mod serve;
@@ -49,6 +50,7 @@ pub fn run() -> Exit {
         Verb::Evict(evict) => verb::evict(evict, output),
         Verb::Explain(explain) => verb::explain(explain, output),
         Verb::Split(split) => verb::split(split),
+        Verb::Profile(profile) => verb::profile(profile, output),
         Verb::Demo(demo) => demo::demo(demo, output),
         Verb::Experiment(experiment) => verb::experiment(experiment, output),
         Verb::Docs(docs) => verb::docs(docs),

@@ -1,6 +1,9 @@
 //! The program as a user runs it: output, messages and exit codes.
 
-use forebay_admin::{AdminServer, Control, ControlError, Snapshot, State, Tier, Volume};
+use forebay_admin::{
+    AdminServer, Control, ControlError, Devices, ErrorKind, Measure, PathRate, ProfileNote, Snapshot, State, Tier,
+    Volume,
+};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -34,8 +37,14 @@ impl Control for Fake {
     }
 
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
-        let volume =
-            |name: &str| Volume { name: name.into(), mode: "through".into(), bytes: 1 << 30, ..Volume::default() };
+        let devices = Devices { disk_model: "S4510".into(), backend_kind: "nbd".into(), ..Devices::default() };
+        let volume = |name: &str| Volume {
+            name: name.into(),
+            mode: "through".into(),
+            bytes: 1 << 30,
+            devices: devices.clone(),
+            ..Volume::default()
+        };
         Ok(Snapshot {
             version: "0.1.0".into(),
             state: State::Ready,
@@ -60,6 +69,24 @@ impl Control for Fake {
         }
         assert_eq!(policy, "climb");
         Ok(())
+    }
+
+    fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
+        if volume != "vm1" {
+            let cause = "the cache disk holds only 3 runs";
+            return Err(ControlError::new(ErrorKind::Failed, "volume", cause, "read some of it first"));
+        }
+        let full = if measure.is_backend { 64e6 } else { 128e6 };
+        Ok(PathRate {
+            bytes_per_second: full * f64::from(measure.in_flight.min(8)) / 8.0,
+            in_flight: measure.in_flight,
+            reads: 100,
+        })
+    }
+
+    fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError> {
+        self.orders.lock().expect("unpoisoned").push(format!("profile {volume} {file}"));
+        Ok(ProfileNote { file: file.to_owned(), points: 58, note: String::new() })
     }
 
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
@@ -216,4 +243,40 @@ fn the_demo_shows_a_gain_and_leaves_nothing_behind() {
     let [split, congested, freed]: [f64; 3] = gains.map(|gain| gain.expect("a number"));
     assert!(split > 1.2 && freed > 1.2 && congested < split && congested > 0.8, "{gains:?}\n{out}");
     assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+}
+
+#[test]
+fn a_profile_is_measured_saved_given_to_the_server_and_shown() {
+    let (_server, address, fake) = serve();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("vm1.profile.json");
+    let file = file.to_str().expect("UTF-8");
+    let (exit, out, err) = forebay(&["profile", "vm1", "--quick", "--out", file, "--admin", &address]);
+    assert_eq!(exit, 0, "{err}");
+    for part in ["\"S4510\"", "link not known", "interpolated", "122.1 MiB/s", "61.0 MiB/s", "256", "66.7 %"] {
+        assert!(out.contains(part), "{part:?} is not in\n{out}");
+    }
+    assert!(err.contains(&format!("saved as {file}")), "{err}");
+    assert_eq!(*fake.orders.lock().expect("unpoisoned"), [format!("profile vm1 {file}")]);
+    assert_eq!(forebay(&["profile", "--show", file]), (0, out, String::new()));
+    let (exit, json, _) = forebay(&["profile", "--show", file, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((exit, json["rows"].as_array().map(Vec::len)), (0, Some(58)));
+    assert_eq!(forebay(&["profile", "vm1", "--load", file, "--admin", &address]).0, 0);
+    assert_eq!(fake.orders.lock().expect("unpoisoned").len(), 2);
+}
+
+#[test]
+fn what_cannot_be_measured_is_an_error_and_leaves_no_file() {
+    let (_server, address, _) = serve();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("none.json");
+    let measure = |volume| forebay(&["profile", volume, "--out", file.to_str().expect("UTF-8"), "--admin", &address]);
+    let (exit, _, err) = measure("a/b c");
+    assert!(exit == 1 && err.contains("only 3 runs; read some of it first"), "{err}");
+    assert_eq!(measure("nosuch").0, 3);
+    assert!(!file.exists());
+    let (exit, _, err) = forebay(&["profile", "--show", file.to_str().expect("UTF-8")]);
+    assert!(exit == 1 && err.contains("none.json: No such file"), "{err}");
+    assert_eq!(forebay(&["profile"]).0, 2);
 }

@@ -229,6 +229,18 @@ impl Cache {
         Some(CachedRun { slot, page_start, first_block })
     }
 
+    /// A frame for bytes that are none of the cache's, from what memory can spare; `None` if it can spare none. To be given
+    /// back by [`Self::take_back_frame`].
+    pub fn lend_frame(&mut self) -> Option<FrameId> {
+        self.memory.set_aside(1).then(|| self.memory.allocate())
+    }
+
+    /// A lent frame is not used any more.
+    pub fn take_back_frame(&mut self, frame: FrameId) {
+        self.memory.unpin(frame);
+        self.memory.give_back();
+    }
+
     /// Blocks of a page.
     #[must_use]
     pub fn blocks_per_page(&self) -> u32 {

@@ -153,8 +153,6 @@ pub struct Shard<R, F> {
     stores_since_ns: u64,
     command_answers: Vec<Option<Sender<Result<(), ReplyError>>>>,
     measure: Option<Measure>,
-    /// So far, of all measurements.
-    measured_reads: u64,
     next_tick_ns: u64,
     /// Whether something happened since the last tick.
     active: bool,
@@ -170,7 +168,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     /// Frames that a shard needs beside the cache's.
     #[must_use]
     pub fn metadata_frames(config: &CacheConfig) -> u32 {
-        config.metadata_orders_max() + measure::FRAMES
+        config.metadata_orders_max()
     }
 
     /// A shard; nothing happens before its first turn.
@@ -184,13 +182,12 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             parts,
             actions: Actions::new(),
             pending: Vec::with_capacity(1024),
-            metadata_free: (first + measure::FRAMES..first + metadata).rev().map(FrameId).collect(),
+            metadata_free: (first..first + metadata).rev().map(FrameId).collect(),
             generation_op: None,
             stores: Vec::with_capacity(STORES_HELD_MAX),
             stores_since_ns: 0,
             command_answers: Vec::new(),
             measure: None,
-            measured_reads: 0,
             next_tick_ns: 0,
             active: false,
             front_events: Vec::with_capacity(256),
@@ -348,7 +345,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         let count = done.len();
         for DeviceDone { token, result } in done.drain(..) {
             if token & measure::TOKEN != 0 {
-                self.measured(now_ns, result);
+                self.measured(now_ns, token, result);
                 continue;
             }
             self.ended(now_ns, OpId(token as u32), result);

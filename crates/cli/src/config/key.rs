@@ -175,6 +175,9 @@ pub const KEYS: &[Key] = &[
          one. `cache-only` and `backend-only` are for comparison."),
     key("volume.split.disk_percent", Kind::Count(0, 100), Optional,
         "With `static`: the share of hits that the cache disk serves, in per cent."),
+    key("volume.split.profile", Kind::Path, Optional,
+        "What the two paths deliver, as saved by `forebay profile`. Not used, with an error in the log, where cache disk, link \
+         or kind of back end are others than those measured."),
     key("volume.split.backend_bytes_per_second_max", Kind::Rate, Optional,
         "Hits take no more than this from the back end, for one that bills what it sends. Default: any amount."),
     key("volume.paced.rate", Kind::Rate, Optional,

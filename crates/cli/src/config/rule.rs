@@ -9,6 +9,8 @@ use super::problem::{Place, Report};
 use super::scope::Scope;
 use super::unit::{Complaint, size, size_rounded};
 use crate::budget::{self, Budget, DiskLayout};
+use crate::profile::ProfileFile;
+use forebay_core::SplitKind;
 use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +31,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     for volume in volumes {
         mode(volume, report);
         split(volume, report);
+        profile(volume, report);
         connections(volume, report);
     }
     disk
@@ -297,6 +300,26 @@ fn split(volume: &Scope, report: &mut Report) {
     } else if has_share && !is_static {
         let complaint = Complaint::new("only a static split has a share", "remove it, or set policy = \"static\"");
         report.warning(volume.place("volume.split.disk_percent"), complaint);
+    }
+}
+
+fn profile(volume: &Scope, report: &mut Report) {
+    let needs = volume.choice("volume.split.policy").and_then(|name| SplitKind::from_name(name, 1000));
+    let Some(file) = volume.path("volume.split.profile") else {
+        if let Some(kind) = needs.filter(|kind| kind.needs_profile()).filter(|_| !volume.is_bad("volume.split.profile"))
+        {
+            let complaint = Complaint::new(
+                format!("without a profile {} leaves every hit to the cache disk", kind.name()),
+                "measure one with `forebay profile` while the server runs, and name its file in profile",
+            );
+            report.warning(volume.place("volume.split.policy"), complaint);
+        }
+        return;
+    };
+    if let Err(why) = ProfileFile::read(file) {
+        // Thing, cause; next step.
+        let (problem, remedy) = why.rsplit_once("; ").unwrap_or((&why, ""));
+        report.error(volume.place("volume.split.profile"), Complaint::new(problem, remedy));
     }
 }
 

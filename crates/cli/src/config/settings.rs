@@ -91,6 +91,8 @@ pub struct VolumeSettings {
     pub timeout_ns: u64,
     /// How its hits on the cache disk are split.
     pub split: SplitConfig,
+    /// What its paths deliver, for policies that need to know.
+    pub profile: Option<PathBuf>,
     /// Slows the back end down.
     pub paced: Option<Paced>,
 }
@@ -207,6 +209,7 @@ impl VolumeSettings {
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
             split: split_of(scope),
+            profile: scope.path("volume.split.profile").map(Into::into),
             paced: Paced::of(scope, "volume.paced.rate", "volume.paced.latency"),
         }
     }

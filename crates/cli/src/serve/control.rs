@@ -2,21 +2,23 @@
 
 use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
+use crate::profile::Given;
 use forebay_admin::{
-    Control, ControlError, Disk, ErrorKind, Latency, Nbd, PathEstimate, Queues, Recovery, Snapshot, Split, State, Tier,
-    Volume,
+    Control, ControlError, Devices, Disk, ErrorKind, Latency, Measure, Nbd, PathEstimate, PathRate, ProfileNote,
+    Queues, Recovery, Snapshot, Split, State, Tier, Volume,
 };
 use forebay_core::{
     Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
 };
+use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
 use forebay_policy::split::Path;
 use forebay_uring::{Wake, monotonic_ns};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an order may take, beyond the back end's own deadline.
@@ -40,6 +42,12 @@ pub(super) struct Published {
     pub(super) end: bool,
 }
 
+/// What is known of the volumes' devices, and the profiles that they have.
+pub(super) struct Profiles {
+    pub(super) devices: Vec<Devices>,
+    pub(super) notes: Mutex<Vec<Option<ProfileNote>>>,
+}
+
 struct VolumeName {
     name: String,
     mode: String,
@@ -55,6 +63,7 @@ pub(super) struct ShardControl {
     page_bytes: u64,
     has_disk: bool,
     volumes: Vec<VolumeName>,
+    profiles: Profiles,
     published: Arc<Mutex<Published>>,
     commands: SyncSender<Command>,
     wake: Wake,
@@ -66,6 +75,7 @@ impl ShardControl {
     pub(super) fn new(
         settings: &Settings,
         exports: &[Export],
+        profiles: Profiles,
         published: Arc<Mutex<Published>>,
         commands: SyncSender<Command>,
         wake: Wake,
@@ -82,6 +92,7 @@ impl ShardControl {
             page_bytes: u64::from(settings.cache.page_bytes),
             has_disk: settings.cache.disk.is_some(),
             volumes: volumes.collect(),
+            profiles,
             published,
             commands,
             wake,
@@ -106,10 +117,18 @@ impl ShardControl {
         if matches!(order, CommandOrder::Drain) {
             self.draining.store(true, Ordering::Relaxed);
         }
+        self.send(order)?.recv_timeout(wait_max)
+    }
+
+    fn send(&self, order: CommandOrder) -> Result<Receiver<Result<(), ReplyError>>, RecvTimeoutError> {
         let (answer, answered) = channel();
         self.commands.try_send(Command { order, answer }).map_err(|_| RecvTimeoutError::Disconnected)?;
         self.wake.wake();
-        answered.recv_timeout(wait_max)
+        Ok(answered)
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Vec<Option<ProfileNote>>> {
+        self.profiles.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shard ends.
@@ -124,8 +143,7 @@ impl ShardControl {
     }
 
     fn obeyed(&self, name: &str, order: CommandOrder) -> Result<(), ControlError> {
-        let error =
-            |kind, cause: &str, next: &str| Err(ControlError::new(kind, format!("volume \"{name}\""), cause, next));
+        let error = |kind, cause: &str, next: &str| Err(about(name, kind, cause, next));
         match self.order(order, ORDER_MAX) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(ReplyError::Invalid)) => error(
@@ -139,9 +157,7 @@ impl ShardControl {
             }
             Ok(Err(_)) => error(ErrorKind::Failed, "the back end failed", "look at the log, and at the back end"),
             Err(RecvTimeoutError::Timeout) => error(ErrorKind::Temporary, "it was not answered in time", "try again"),
-            Err(RecvTimeoutError::Disconnected) => {
-                error(ErrorKind::Failed, "the shard does not answer", "restart the cache")
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(silent(name)),
         }
     }
 }
@@ -190,7 +206,14 @@ impl Control for ShardControl {
                 stores: gauges.stores.into(),
             },
             intent_regions: gauges.intent_regions.into(),
-            volumes: volumes.map(|((name, stats), split)| volume(name, stats, split)).collect(),
+            volumes: volumes
+                .zip(self.profiles.devices.iter().zip(self.notes().iter()))
+                .map(|(((name, stats), split), (devices, profile))| Volume {
+                    devices: devices.clone(),
+                    profile: profile.clone(),
+                    ..volume(name, stats, split)
+                })
+                .collect(),
             nbd: nbd_of(&nbd),
         })
     }
@@ -223,6 +246,63 @@ impl Control for ShardControl {
         let split = SplitConfig { kind, backend_bytes_per_second_max };
         self.obeyed(volume, CommandOrder::SetSplit { volume: id, split })
     }
+
+    fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
+        let id = self.volume(volume)?;
+        let Measure { is_backend, block_bytes, in_flight, milliseconds } = measure;
+        let path = if is_backend { Path::BACKEND } else { Path::DISK };
+        let order = MeasureOrder { volume: id, path, block_bytes, in_flight, for_ns: milliseconds * 1_000_000 };
+        let (told, tells) = channel();
+        self.send(CommandOrder::Measure { order, told }).map_err(|_| silent(volume))?;
+        match tells.recv_timeout(ORDER_MAX) {
+            Ok(Ok(measured)) => {
+                let bytes = measured.reads * u64::from(block_bytes);
+                let bytes_per_second = bytes as f64 * 1e9 / measured.elapsed_ns.max(1) as f64;
+                Ok(PathRate { bytes_per_second, in_flight: measured.in_flight, reads: measured.reads })
+            }
+            Ok(Err(error)) => Err(not_measured(volume, error)),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(about(volume, ErrorKind::Temporary, "it was not measured in time", "try again"))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(silent(volume)),
+        }
+    }
+
+    fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError> {
+        let id = self.volume(volume)?;
+        let given = Given::from(std::path::Path::new(file), &self.profiles.devices[id.index()]);
+        if let Some(why) = given.refused() {
+            let (cause, next) = why.rsplit_once("; ").unwrap_or((why, ""));
+            return Err(ControlError::new(ErrorKind::Invalid, "the profile", cause, next));
+        }
+        let note = given.note.clone().unwrap_or_default();
+        self.obeyed(volume, CommandOrder::SetProfile { volume: id, profile: Box::new(given.profile) })?;
+        self.notes()[id.index()] = Some(note.clone());
+        Ok(note)
+    }
+}
+
+fn about(volume: &str, kind: ErrorKind, cause: impl Into<String>, next: &str) -> ControlError {
+    ControlError::new(kind, format!("volume \"{volume}\""), cause, next)
+}
+
+fn silent(volume: &str) -> ControlError {
+    about(volume, ErrorKind::Failed, "the shard does not answer", "restart the cache")
+}
+
+fn not_measured(volume: &str, error: MeasureError) -> ControlError {
+    let (kind, next) = match error {
+        MeasureError::Invalid => (ErrorKind::Invalid, "correct the load"),
+        MeasureError::NoDisk => (ErrorKind::Failed, "configure one, or look at the log for why it was given up"),
+        MeasureError::TooLittleCached { .. } => (ErrorKind::Failed, "read more of the volume first, in long requests"),
+        MeasureError::Busy => (ErrorKind::Temporary, "try again when it is done"),
+        MeasureError::NoMemory => (ErrorKind::Temporary, "try again with fewer requests of clients, or more memory"),
+        MeasureError::Failed(_) => (ErrorKind::Failed, "look at the log, and at the back end"),
+        MeasureError::TooSlow => {
+            (ErrorKind::Failed, "look at the path; nothing is measured of one that hardly answers")
+        }
+    };
+    about(volume, kind, error.to_string(), next)
 }
 
 fn latency(histogram: &Histogram) -> Latency {
@@ -276,6 +356,8 @@ fn split_of(state: SplitState) -> Split {
 fn volume(name: &VolumeName, stats: &VolumeStats, split: Option<SplitState>) -> Volume {
     Volume {
         split: split.map(split_of),
+        devices: Devices::default(),
+        profile: None,
         name: name.name.clone(),
         mode: name.mode.clone(),
         backend: name.backend.clone(),

@@ -4,10 +4,11 @@
 //! is built on its own thread, since its ring may not move; what it found out comes back in [`Started`].
 
 use super::backend::BackendError;
-use super::control::{Published, ShardControl};
+use super::control::{Profiles, Published, ShardControl};
 use super::shard::{self, Started};
-use crate::config::Settings;
-use forebay_admin::Control;
+use crate::config::{Settings, VolumeSettings};
+use crate::profile::{Given, devices};
+use forebay_admin::{Control, Devices};
 use forebay_core::ConfigError;
 use forebay_engine::attach::AttachError;
 use forebay_engine::devices::paced::Pace;
@@ -101,11 +102,21 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     let clients = Clients::new(settings.limits.clients_max);
     let published = Arc::new(Mutex::new(Published::default()));
     let (tell, told) = channel();
+    let devices: Vec<_> = settings.volumes.iter().map(|volume| devices::of(settings, volume)).collect();
+    let given: Vec<_> = settings.volumes.iter().zip(&devices).map(|(volume, devices)| given(volume, devices)).collect();
+    let notes = given.iter().map(|given| given.note.clone()).collect();
     let of_thread = (settings.clone(), *options, Arc::clone(&published));
-    let run = move || shard::run(&of_thread.0, of_thread.1, &of_thread.2, &tell);
+    let run = move || shard::run(&of_thread.0, &given, of_thread.1, &of_thread.2, &tell);
     let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).map_err(StartError::Thread)?;
     let Started { exports, inbox, commands, wake, paces } = told.recv().map_err(|_| StartError::Died)??;
-    let control = Arc::new(ShardControl::new(settings, &exports, published, commands, wake));
+    let control = Arc::new(ShardControl::new(
+        settings,
+        &exports,
+        Profiles { devices, notes: Mutex::new(notes) },
+        published,
+        commands,
+        wake,
+    ));
     let listening = Listener::start(&ListenerConfig::new(endpoints(settings)), exports, vec![inbox], clients.clone());
     match listening {
         Ok(listener) => {
@@ -119,6 +130,19 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
             Err(error.into())
         }
     }
+}
+
+/// The profile that a volume is configured to have.
+fn given(volume: &VolumeSettings, devices: &Devices) -> Given {
+    let Some(file) = &volume.profile else { return Given::default() };
+    let given = Given::from(file, devices);
+    let word = given.note.as_ref().map_or("", |note| note.note.as_str());
+    match given.refused() {
+        Some(why) => tracing::error!(volume = volume.name, "the profile is not used: {why}"),
+        None if !word.is_empty() => tracing::warn!(volume = volume.name, "the profile is used, though {word}"),
+        None => {}
+    }
+    given
 }
 
 fn lock_state(directory: &Path) -> Result<DiskFile, StartError> {

@@ -8,6 +8,7 @@ use super::control::Published;
 use super::host::ShardHost;
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
+use crate::profile::Given;
 use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
 use forebay_engine::attach::{AttachOptions, Attached, CacheDisk, Notice, attach};
 use forebay_engine::device::Device;
@@ -46,11 +47,12 @@ type Running = Shard<RingReactor, NbdFront>;
 /// Builds the shard, tells how that went, and runs it until it is told to end.
 pub(super) fn run(
     settings: &Settings,
+    given: &[Given],
     options: StartOptions,
     published: &Mutex<Published>,
     tell: &Sender<Result<Started, StartError>>,
 ) {
-    let (mut shard, started) = match build(settings, options) {
+    let (mut shard, started) = match build(settings, given, options) {
         Ok(built) => built,
         Err(error) => {
             let _ = tell.send(Err(error));
@@ -92,7 +94,7 @@ fn publish(shard: &mut Running, now_ns: u64, published: &Mutex<Published>) -> bo
     to.end
 }
 
-fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started), StartError> {
+fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<(Running, Started), StartError> {
     let budget = settings.budget();
     let page_bytes = settings.cache.page_bytes;
     let front = front_config(settings, &budget, page_bytes);
@@ -108,7 +110,7 @@ fn build(settings: &Settings, options: StartOptions) -> Result<(Running, Started
 
     let backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
     let attached = attach_disk(settings, options, &backends)?;
-    let config = cache_config(settings, &budget, &backends, attached.as_ref());
+    let config = cache_config(settings, given, &budget, &backends, attached.as_ref());
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
 
@@ -180,6 +182,7 @@ fn forget_other_disks(settings: &Settings) -> Result<(), StartError> {
 
 fn cache_config(
     settings: &Settings,
+    given: &[Given],
     budget: &crate::budget::Budget,
     backends: &Backends,
     attached: Option<&Attached>,
@@ -199,7 +202,7 @@ fn cache_config(
             in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
             range_bytes_max: geometry.range_bytes_max,
             split: volume.split,
-            profile: forebay_core::Profile::default(),
+            profile: given[at].profile.clone(),
         }
     };
     CacheConfig {

@@ -55,6 +55,17 @@ fn told(volume: &Volume) -> String {
     if let Some(permil) = (volume.backend_hits * 1000).checked_div(hits) {
         out.push_str(&format!("Since the start the back end served {} of {hits}.\n", percent(permil)));
     }
+    match (&volume.profile, split.mode.as_str()) {
+        (Some(profile), _) if profile.points == 0 => {
+            out.push_str(&format!("Its profile is not used: {}.\n", profile.note));
+        }
+        (Some(profile), _) => out.push_str(&format!("Its profile is {}, of {} loads.\n", profile.file, profile.points)),
+        (None, "no-table") => out.push_str(&format!(
+            "It has no profile, so every hit goes to the cache disk: measure one with `forebay profile {}`.\n",
+            volume.name
+        )),
+        (None, _) => {}
+    }
     if split.severity_permil > 0 {
         out.push_str(&format!("The back end seems congested, by {}.\n", percent(split.severity_permil)));
     }
@@ -118,6 +129,14 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(text.contains("0.090 ms               7      16\n"), "{text}");
+        let netcas = forebay_admin::Split { policy: "netcas".into(), mode: "no-table".into(), ..Default::default() };
+        let mut volume = Volume { name: "vm1".into(), split: Some(netcas), ..Volume::default() };
+        assert!(told(&volume).contains("`forebay profile vm1`"));
+        let note = "f: measured on other devices".to_owned();
+        volume.profile = Some(forebay_admin::ProfileNote { file: "f".into(), points: 0, note });
+        assert!(told(&volume).contains("not used: f: measured on other devices"));
+        volume.profile = Some(forebay_admin::ProfileNote { file: "f".into(), points: 58, note: String::new() });
+        assert!(told(&volume).contains("is f, of 58 loads"));
         assert!(told(&Volume { name: "vm2".into(), ..Volume::default() }).contains("served by it"));
     }
 }

@@ -7,10 +7,10 @@
 //! the path that is measured. Both paths so read the same blocks. A fifth of the time is for the path to fill; then
 //! bytes are counted from one end of a read to the last.
 //!
-//! Invariants: only reads; no page, no counter and no policy of the cache changes. What was read is not looked at: all
-//! reads share a few frames.
+//! Invariants: only reads; no page on disk, no counter and no policy of the cache changes. What was read is not looked at.
 //!
-//! Limits: clients that read meanwhile make a path look slower, and are made slower. Checksums are not computed, so a path
+//! Limits: the reads' frames are lent by the memory tier, which keeps up to 256 pages less meanwhile; where it cannot
+//! lend as many, fewer reads are in flight. Clients that read meanwhile make a path look slower, and are made slower. Checksums are not computed, so a path
 //! that is faster than the processor looks a little faster than clients would find it.
 //!
 //! Rejected: measuring as a client, with the policy set to one path. The memory tier answers what fits into it, so that a
@@ -30,8 +30,6 @@ use forebay_policy::split::Path;
 pub const IN_FLIGHT_MAX: u32 = 256;
 /// Device operations with this bit in their token are reads of a measurement.
 pub(super) const TOKEN: u64 = 1 << 63;
-/// Frames that the reads share.
-pub(super) const FRAMES: u32 = 4;
 /// Slots that are looked at for blocks: 10 ms at most.
 const SLOTS_MAX: u32 = 1 << 16;
 /// Runs of blocks that are read in turn.
@@ -60,6 +58,8 @@ pub struct MeasureOrder {
 /// What a path delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
+    /// Reads that were in flight: as many as were asked for, or as memory has room for.
+    pub in_flight: u32,
     /// Reads that ended while it was counted.
     pub reads: u64,
     /// How long that was.
@@ -84,6 +84,9 @@ pub enum MeasureError {
     /// Try again.
     #[error("another measurement is under way")]
     Busy,
+    /// Try again with fewer clients.
+    #[error("memory cannot spare a single page")]
+    NoMemory,
     /// Look at the path.
     #[error("a read failed: {0:?}")]
     Failed(IoError),
@@ -100,7 +103,12 @@ pub(super) struct Measure {
     runs: Vec<CachedRun>,
     rng: Rng,
     begin_ns: u64,
-    in_flight: u32,
+    frames: Vec<FrameId>,
+    /// Reads that fit into a frame.
+    reads_per_frame: u32,
+    /// Places for reads that are free, by number; as many as reads are to be in flight.
+    places_free: Vec<u32>,
+    places: u32,
     /// The end of the read from which on is counted.
     first_ns: Option<u64>,
     last_ns: u64,
@@ -116,25 +124,36 @@ impl Measure {
     fn new(
         now_ns: u64,
         order: MeasureOrder,
-        cache: &Cache,
+        cache: &mut Cache,
         told: Sender<Result<Measured, MeasureError>>,
     ) -> Result<Self, (Sender<Result<Measured, MeasureError>>, MeasureError)> {
         let mut rng = Rng::new(now_ns);
-        match runs(order, cache, &mut rng) {
-            Ok(runs) => Ok(Self {
-                order,
-                told,
-                runs,
-                rng,
-                begin_ns: now_ns,
-                in_flight: 0,
-                first_ns: None,
-                last_ns: now_ns,
-                reads: 0,
-                failed: None,
-            }),
-            Err(error) => Err((told, error)),
+        let runs = match runs(order, cache, &mut rng) {
+            Ok(runs) => runs,
+            Err(error) => return Err((told, error)),
+        };
+        let reads_per_frame = cache.blocks_per_page() * BLOCK_BYTES / order.block_bytes;
+        let frames_max = order.in_flight.div_ceil(reads_per_frame);
+        let frames: Vec<_> = (0..frames_max).map_while(|_| cache.lend_frame()).collect();
+        let places = order.in_flight.min(frames.len() as u32 * reads_per_frame);
+        if places == 0 {
+            return Err((told, MeasureError::NoMemory));
         }
+        Ok(Self {
+            order,
+            told,
+            runs,
+            rng,
+            begin_ns: now_ns,
+            frames,
+            reads_per_frame,
+            places_free: (0..places).collect(),
+            places,
+            first_ns: None,
+            last_ns: now_ns,
+            reads: 0,
+            failed: None,
+        })
     }
 
     fn goes_on(&self, now_ns: u64) -> bool {
@@ -142,18 +161,24 @@ impl Measure {
         passed_ns < self.order.for_ns || (self.reads < READS_MIN && passed_ns < LONGER * self.order.for_ns)
     }
 
-    /// The blocks to read next; `None` while as many reads are in flight as there should be, and at the end.
-    fn next(&mut self, now_ns: u64) -> Option<CachedRun> {
-        if !self.goes_on(now_ns) || self.failed.is_some() || self.in_flight == self.order.in_flight {
+    /// The blocks to read next, and the number of the place to read them into; `None` while as many reads are in flight as there should be, and at the end.
+    fn next(&mut self, now_ns: u64) -> Option<(CachedRun, u32)> {
+        if !self.goes_on(now_ns) || self.failed.is_some() {
             return None;
         }
-        self.in_flight += 1;
-        Some(self.runs[self.rng.below(self.runs.len() as u32) as usize])
+        let place = self.places_free.pop()?;
+        Some((self.runs[self.rng.below(self.runs.len() as u32) as usize], place))
     }
 
-    /// A read ended.
-    fn ended(&mut self, now_ns: u64, result: Result<(), IoError>) {
-        self.in_flight -= 1;
+    /// Frame and byte of a place.
+    fn place(&self, place: u32) -> (FrameId, u32) {
+        let at = place % self.reads_per_frame * self.order.block_bytes;
+        (self.frames[(place / self.reads_per_frame) as usize], at)
+    }
+
+    /// The read into that place ended.
+    fn ended(&mut self, now_ns: u64, place: u32, result: Result<(), IoError>) {
+        self.places_free.push(place);
         if let Err(error) = result {
             self.failed = Some(error);
         }
@@ -174,16 +199,22 @@ impl Measure {
 
     /// Whether nothing is in flight: at the end.
     fn is_over(&self) -> bool {
-        self.in_flight == 0
+        self.places_free.len() == self.places as usize
     }
 
-    /// Tells whoever asked.
-    fn tell(self) {
+    /// Gives back what was lent, and tells whoever asked.
+    fn end(self, cache: &mut Cache) {
+        for frame in self.frames {
+            cache.take_back_frame(frame);
+        }
         let counted = self.first_ns.filter(|_| self.reads > 0);
         let result = match (self.failed, counted) {
             (Some(error), _) => Err(MeasureError::Failed(error)),
             (None, None) => Err(MeasureError::TooSlow),
-            (None, Some(first_ns)) => Ok(Measured { reads: self.reads, elapsed_ns: self.last_ns - first_ns }),
+            (None, Some(first_ns)) => {
+                let elapsed_ns = self.last_ns - first_ns;
+                Ok(Measured { in_flight: self.places, reads: self.reads, elapsed_ns })
+            }
         };
         // Whoever asked may have given up.
         let _ = self.told.send(result);
@@ -222,7 +253,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     ) {
         let begun = match self.measure {
             Some(_) => Err((told, MeasureError::Busy)),
-            None => Measure::new(now_ns, order, &self.parts.cache, told),
+            None => Measure::new(now_ns, order, &mut self.parts.cache, told),
         };
         match begun {
             Ok(measure) => {
@@ -234,8 +265,9 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         }
     }
 
-    pub(super) fn measured(&mut self, now_ns: u64, result: Result<(), IoError>) {
-        self.measure.as_mut().expect("its reads end before it does").ended(now_ns, result);
+    pub(super) fn measured(&mut self, now_ns: u64, token: u64, result: Result<(), IoError>) {
+        let measure = self.measure.as_mut().expect("its reads end before it does");
+        measure.ended(now_ns, (token & !TOKEN) as u32, result);
         self.go_on_measuring(now_ns);
     }
 
@@ -243,22 +275,25 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     fn go_on_measuring(&mut self, now_ns: u64) {
         let Some(mut measure) = self.measure.take() else { return };
         let MeasureOrder { volume, path, block_bytes, .. } = measure.order;
-        while let Some(run) = measure.next(now_ns) {
-            let at = run.first_block * BLOCK_BYTES;
+        while let Some((run, place)) = measure.next(now_ns) {
             let disk = self.parts.disk.as_mut().filter(|_| path == Path::DISK);
             let start = match &disk {
                 Some(disk) => disk.format.layout().slot_offset(u64::from(run.slot.0)),
                 None => run.page_start,
             };
-            self.measured_reads += 1;
-            let frame = FrameId(self.parts.metadata_frame.0 + (self.measured_reads % u64::from(FRAMES)) as u32);
-            let (token, length) = (TOKEN | self.measured_reads, u64::from(block_bytes));
-            let op = DeviceOp { token, kind: OpKind::Read, offset: start + u64::from(at), length, frame, at };
+            let offset = start + u64::from(run.first_block * BLOCK_BYTES);
+            let (frame, at) = measure.place(place);
+            let (token, length) = (TOKEN | u64::from(place), u64::from(block_bytes));
+            let op = DeviceOp { token, kind: OpKind::Read, offset, length, frame, at };
             match disk {
                 Some(disk) => disk.device.submit(now_ns, op),
                 None => self.parts.backends[volume.index()].submit(now_ns, op),
             }
         }
-        if measure.is_over() { measure.tell() } else { self.measure = Some(measure) }
+        if measure.is_over() {
+            measure.end(&mut self.parts.cache);
+        } else {
+            self.measure = Some(measure);
+        }
     }
 }

@@ -262,6 +262,7 @@ fn a_path_is_measured_as_it_is_and_nothing_else_changes() {
     for (path, model) in [(Measured::DISK, DISK), (Measured::BACKEND, BACKEND)] {
         for (block_bytes, in_flight) in [(4096, 1), (PAGE, 1), (4096, 8), (PAGE, 8), (PAGE, 256)] {
             let measured = world.measure(order(path, block_bytes, in_flight)).unwrap();
+            assert_eq!(measured.in_flight, in_flight);
             let rate = measured.reads as f64 * f64::from(block_bytes) * 1e9 / measured.elapsed_ns as f64;
             assert_near(rate, model.delivers_bytes_per_second(in_flight, block_bytes), 0.02);
         }
