@@ -5,8 +5,8 @@
 
 use crate::findings::{Bar, Findings, Found};
 use crate::{
-    Error, split_concurrency, split_contention, split_levels, split_mixed, split_neighbours, split_overhead,
-    split_surface,
+    Error, split_concurrency, split_contention, split_filebench, split_levels, split_mixed, split_neighbours,
+    split_overhead, split_surface,
 };
 use serde_json::Map;
 
@@ -17,6 +17,7 @@ pub static EXPERIMENTS: &[&Experiment] = &[
     &split_contention::EXPERIMENT,
     &split_levels::EXPERIMENT,
     &split_mixed::EXPERIMENT,
+    &split_filebench::EXPERIMENT,
     &split_neighbours::EXPERIMENT,
     &split_overhead::EXPERIMENT,
 ];

@@ -16,6 +16,7 @@
 //! | [`split_contention`] | while strangers come onto the link to the back end, and leave |
 //! | [`split_levels`] | while few or many of them are there |
 //! | [`split_mixed`] | while clients also write |
+//! | [`split_filebench`] | with threads that read files |
 //! | [`split_neighbours`] | with several volumes on one disk and one link |
 //! | [`split_overhead`] | what it costs where there is nothing to gain |
 //!
@@ -29,6 +30,7 @@ pub mod page;
 pub mod plot;
 pub mod split_concurrency;
 pub mod split_contention;
+pub mod split_filebench;
 pub mod split_levels;
 pub mod split_mixed;
 pub mod split_neighbours;

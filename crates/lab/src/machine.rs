@@ -113,13 +113,15 @@ pub(crate) fn setup(volumes: u32, load: Load, seed: u64) -> Setup {
     setup
 }
 
-/// What `forebay profile` would measure of the two paths, of a volume that has the machine to itself.
-fn profile() -> Profile {
-    let points = full_points().filter(|point| point.block_bytes == READ_BYTES);
+/// What `forebay profile` would measure of the two paths, with reads of so many bytes (the paths are those of as large
+/// pages), of a volume that has the machine to itself.
+pub(crate) fn profile_of(read_bytes: u32) -> Profile {
+    let scale = f64::from(read_bytes) / f64::from(READ_BYTES);
+    let points = full_points().filter(|point| point.block_bytes == read_bytes);
     let rows = points.map(|point| {
         let in_flight = point.in_flight * point.submitters;
         let paths = [disk(point.submitters), backend()];
-        Row::measured(point, paths.map(|path| path.delivers_bytes_per_second(in_flight, READ_BYTES)))
+        Row::measured(point, paths.map(|path| scale * path.delivers_bytes_per_second(in_flight, READ_BYTES)))
     });
     Profile::from_rows(rows).unwrap_or_else(|(row, error)| panic!("row {row} is none of a profile: {error:?}"))
 }
@@ -129,7 +131,7 @@ pub(crate) fn world(setup: &Setup, kind: SplitKind) -> PacedWorld {
     PacedWorld::new(setup, |config| {
         for volume in &mut config.volumes {
             volume.split = SplitConfig { kind, ..SplitConfig::default() };
-            volume.profile = profile();
+            volume.profile = profile_of(READ_BYTES);
         }
     })
 }

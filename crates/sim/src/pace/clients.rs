@@ -24,6 +24,8 @@ pub struct Load {
     pub sequential: bool,
     /// How long a client waits before it asks again.
     pub think_ns: u64,
+    /// So many clients more that only write, at random, one request at a time.
+    pub writers: u32,
 }
 
 impl Load {
@@ -33,13 +35,22 @@ impl Load {
     /// Random reads.
     #[must_use]
     pub const fn reads(jobs: u32, depth: u32, block_bytes: u32) -> Self {
-        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0 }
+        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0, writers: 0 }
     }
 
     /// Requests in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
-        self.jobs * self.depth
+        self.jobs * self.depth + self.writers
+    }
+
+    /// Requests that the client of this number has in flight.
+    const fn depth_of(&self, client: usize) -> u32 {
+        match client {
+            client if client < self.jobs as usize => self.depth,
+            client if client < (self.jobs + self.writers) as usize => 1,
+            _ => 0,
+        }
     }
 }
 
@@ -118,13 +129,13 @@ impl Clients {
         let blocks = state.bytes / u64::from(load.block_bytes);
         assert!(blocks > 0 && load.read_permil <= 1000, "a load for another volume: {load:?}");
         state.load = load;
-        let jobs = load.jobs as usize;
-        state.clients.resize_with(jobs.max(state.clients.len()), Client::default);
+        let (jobs, clients) = (load.jobs as usize, (load.jobs + load.writers) as usize);
+        state.clients.resize_with(clients.max(state.clients.len()), Client::default);
         for (nth, client) in state.clients[..jobs].iter_mut().enumerate() {
             client.cursor = blocks * nth as u64 / u64::from(load.jobs);
         }
-        for client in 0..jobs {
-            while self.volumes[volume].clients[client].in_flight < load.depth {
+        for client in 0..clients {
+            while self.volumes[volume].clients[client].in_flight < load.depth_of(client) {
                 self.volumes[volume].clients[client].in_flight += 1;
                 self.ask(now_ns, volume, client);
             }
@@ -144,7 +155,8 @@ impl Clients {
         let state = &mut self.volumes[volume];
         let load = state.load;
         let blocks = state.bytes / u64::from(load.block_bytes);
-        let block = if load.sequential {
+        let only_writes = client >= load.jobs as usize;
+        let block = if load.sequential && !only_writes {
             let cursor = &mut state.clients[client].cursor;
             let block = *cursor % blocks;
             *cursor += 1;
@@ -153,7 +165,7 @@ impl Clients {
             state.dice.below(blocks)
         };
         let (offset, length) = (block * u64::from(load.block_bytes), load.block_bytes);
-        let is_read = load.read_permil == 1000 || state.dice.chance(load.read_permil);
+        let is_read = !only_writes && (load.read_permil == 1000 || state.dice.chance(load.read_permil));
         let request = Some(Request { volume, client, length, is_read, start_ns: now_ns });
         let place = self.free.pop().unwrap_or_else(|| {
             self.requests.push(None);
@@ -194,8 +206,7 @@ impl Clients {
     /// Asks for more, unless the load has become less.
     fn go_on(&mut self, now_ns: u64, volume: usize, client: usize) {
         let Volume { load, clients, .. } = &mut self.volumes[volume];
-        let depth = if client < load.jobs as usize { load.depth } else { 0 };
-        if clients[client].in_flight > depth {
+        if clients[client].in_flight > load.depth_of(client) {
             clients[client].in_flight -= 1;
         } else {
             self.ask(now_ns, volume, client);

@@ -158,6 +158,23 @@ fn clients_pause_and_go_on_deeper_and_with_other_blocks() {
 }
 
 #[test]
+fn writers_write_one_at_a_time_beside_readers_and_go() {
+    let mut world = started(&small(Load { writers: 3, sequential: true, ..Load::reads(1, 1, 4096) }));
+    world.run_for(SECOND);
+    world.set_load(0, Load::reads(1, 1, 4096));
+    world.run_for(SECOND);
+    let sum = |from: u64, to: u64| world.between(from * SECOND / 10, to * SECOND / 10);
+    let (beside, alone) = (sum(1, 10), sum(11, 20));
+    // A write takes as long as the back end, at least: 2 ms.
+    let writes_per_second = beside.per_second(beside.volumes[0].writes);
+    assert!((1200.0..=1500.0).contains(&writes_per_second), "{writes_per_second} writes a second of three writers");
+    // A read waits for the disk alone: half a millisecond, and what the writers put there.
+    let reads_per_second = beside.per_second(beside.volumes[0].reads);
+    assert!((1000.0..=2000.0).contains(&reads_per_second), "{reads_per_second} reads a second of one reader");
+    assert_eq!(alone.volumes[0].writes, 0);
+}
+
+#[test]
 fn writes_go_to_both_paths_and_reads_alone_write_nothing() {
     let mut world = started(&small(Load { read_permil: 500, ..Load::reads(4, 4, PAGE) }));
     world.run_for(5 * SECOND);
