@@ -497,3 +497,22 @@ fn a_static_split_has_a_share_and_only_that() {
         assert!(said.contains(problem), "{said}");
     }
 }
+
+#[test]
+fn a_profile_is_read_before_anything_is_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("vm1.profile.json");
+    let with = |split: &str| volume(&format!("backend = \"memory:1GiB\"\nsplit = {{ {split} }}"));
+    let split = format!("policy = \"netcas\", profile = {file:?}");
+    let missing = said(&with(&split), &Environment::new());
+    assert!(missing.contains("vm1.profile.json: No such file") && missing.contains("`forebay profile`"), "{missing}");
+    std::fs::write(&file, "{}").expect("a file");
+    assert!(said(&with(&split), &Environment::new()).contains("it is no profile"));
+    let profile = forebay_policy::split::profile::Profile::new();
+    let saved = crate::profile::ProfileFile::new("vm1", &Default::default(), 0, None, &profile);
+    saved.write(&file).expect("it is written");
+    assert_eq!(sound(&with(&split)).volumes[0].profile.as_deref(), Some(file.as_path()));
+    let without = said(&with("policy = \"netcas\""), &Environment::new());
+    assert!(without.contains("without a profile netcas leaves every hit"), "{without}");
+    assert!(!said(&with("policy = \"climb\""), &Environment::new()).contains("profile"));
+}

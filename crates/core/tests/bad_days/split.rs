@@ -3,7 +3,7 @@
 use crate::driver::{
     Action, CacheConfig, IoError, Limits, MS, Notice, PAGE, SECOND, VOLUME, World, WriteMode, config, is, op_of,
 };
-use forebay_core::{Event, SplitConfig, SplitKind};
+use forebay_core::{Event, Profile, SlotId, SplitConfig, SplitKind};
 
 const BACKEND_ONLY: SplitConfig = SplitConfig { kind: SplitKind::BackendOnly, backend_bytes_per_second_max: 0 };
 
@@ -188,4 +188,55 @@ fn the_policy_is_changed_while_reads_are_under_way() {
     w.settle();
     assert!([1, 2, 3].iter().all(|tag| w.replies.get(tag) == Some(&Ok(()))));
     assert!(w.open.iter().all(|action| op_of(action).is_none()));
+}
+
+#[test]
+fn a_profile_comes_while_the_cache_runs_and_submitters_are_told() {
+    use forebay_policy::split::profile::{Point, Row};
+
+    let netcas = SplitConfig { kind: SplitKind::NetCas, ..BACKEND_ONLY };
+    let mut w = slots_only(netcas);
+    // Two reads are always in flight.
+    let disk_share = |w: &mut World, first: u64| {
+        for page in (first..first + 20).step_by(2) {
+            w.read(page, page * PAGE, PAGE as u32);
+            w.read(page + 1, (page + 1) * PAGE, PAGE as u32);
+            w.tick(50 * MS);
+            w.settle();
+            w.sent_all();
+        }
+        w.cache.split_state(w.now_ns, VOLUME).unwrap().report.disk_share
+    };
+    assert_eq!(disk_share(&mut w, 0), 1.0);
+    let row = |submitters, rates| Row::measured(Point { block_bytes: PAGE as u32, in_flight: 1, submitters }, rates);
+    let profile = Profile::from_rows([row(1, [3.0, 1.0]), row(2, [1.0, 1.0])]).unwrap();
+    w.step(Event::SetProfile { volume: VOLUME, tag: 900, profile: &profile });
+    assert_eq!(w.replies.get(&900), Some(&Ok(())));
+    assert_eq!(disk_share(&mut w, 20), 0.75);
+    w.step(Event::Submitters { volume: VOLUME, count: 2 });
+    assert_eq!(disk_share(&mut w, 40), 0.5);
+    w.step(Event::SetProfile { volume: VOLUME, tag: 901, profile: &Profile::new() });
+    assert_eq!(disk_share(&mut w, 60), 1.0);
+}
+
+#[test]
+fn blocks_to_measure_are_whole() {
+    let mut w = slots_only(SplitConfig::default());
+    w.read(1, 700 * PAGE, 4096);
+    w.settle();
+    let runs = |blocks| (0..1024).filter(|slot| w.cache.cached_run(VOLUME, SlotId(*slot), blocks).is_some()).count();
+    assert_eq!([16, 8, 1].map(runs), [601, 601, 602]);
+}
+
+#[test]
+fn lent_frames_are_memorys_and_hits_go_on() {
+    let mut w = slots_only(SplitConfig::default());
+    let lent: Vec<_> = std::iter::from_fn(|| w.cache.lend_frame()).collect();
+    assert!(lent.len() > 100 && lent.len() < 304, "{}", lent.len());
+    w.read(1, 0, 65_536);
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    w.sent_all();
+    lent.into_iter().for_each(|frame| w.cache.take_back_frame(frame));
+    assert!(w.cache.is_idle(), "{:?}", w.cache.gauges());
 }

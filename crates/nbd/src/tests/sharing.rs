@@ -112,3 +112,20 @@ fn nobody_waits_for_a_client_that_left() {
     drop((hoarder, client));
     world.finish();
 }
+
+#[test]
+fn who_has_requests_in_flight_is_counted_and_who_is_idle_is_not() {
+    let world = World::new(setup(40, 2, 300_000_000));
+    let mut clients: Vec<_> = (0..4).map(|_| world.client(true)).collect();
+    // Each alone, and then three of them together.
+    clients.iter_mut().for_each(|client| assert!(client.read(512, 512).is_ok()));
+    for client in &mut clients[1..] {
+        client.ask(Command::Read, SLOW, 512);
+        client.ask(Command::Read, SLOW, 512);
+    }
+    for client in &mut clients[1..] {
+        assert!((0..2).all(|_| client.answer().unwrap().1.is_ok()));
+    }
+    drop(clients);
+    assert_eq!(world.finish().submitters_peak, 3);
+}

@@ -74,6 +74,8 @@ pub(super) struct Report {
     pub(super) requests_peak: usize,
     /// The most requests and parts in flight at a time.
     pub(super) in_flight_peak: usize,
+    /// The most connections that had requests in flight from one look to the next.
+    pub(super) submitters_peak: u32,
     pub(super) memory: Vec<u8>,
 }
 
@@ -193,7 +195,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
     tell.send((sender, wake)).unwrap();
     let mut events = Vec::new();
     let mut stopped_ns = None;
-    let mut in_flight_peak = 0;
+    let (mut in_flight_peak, mut submitters_peak) = (0, 0);
     loop {
         let now_ns = reactor.now_ns();
         if stop.load(Ordering::SeqCst) && stopped_ns.is_none() {
@@ -205,6 +207,8 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
             core.event(now_ns, event);
         }
         in_flight_peak = in_flight_peak.max(front.in_flight());
+        submitters_peak = submitters_peak.max(front.take_submitters(VolumeId(0)));
+        assert_eq!(front.take_submitters(VolumeId(1)), 0, "of another volume");
         core.answer(now_ns, &mut front);
         front.turn_end(now_ns);
         if let Some(stopped_ns) = stopped_ns {
@@ -226,6 +230,7 @@ fn run_shard(setup: &Setup, stop: &AtomicBool, tell: &mpsc::Sender<(InboxSender,
         frames_peak: core.frames_peak,
         requests_peak: core.requests_peak,
         in_flight_peak,
+        submitters_peak,
         memory: core.memory,
     }
 }
