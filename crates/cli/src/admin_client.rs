@@ -39,9 +39,15 @@ impl AdminClient {
     /// The server at `address`; nothing is sent yet.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
+        Self::within(address, TIMEOUT)
+    }
+
+    /// The server at `address`, which is silent if it does not answer within `timeout`.
+    #[must_use]
+    pub fn within(address: SocketAddr, timeout: Duration) -> Self {
         let agent = Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(2)))
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)

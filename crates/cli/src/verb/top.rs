@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The first view of a terminal comes sooner.
 const FIRST: Duration = Duration::from_millis(300);
+/// A server that takes longer to answer is silent: an interrupt has to wait for that.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often an interrupt is looked for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
@@ -40,7 +42,7 @@ struct View {
 }
 
 pub(crate) fn top(arguments: &Top, output: Output) -> Exit {
-    let client = AdminClient::new(arguments.running.admin);
+    let client = AdminClient::within(arguments.running.admin, ANSWER_MAX);
     let before = match look(&client) {
         Ok(before) => before,
         Err(error) => return failed(&error),
