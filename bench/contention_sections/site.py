@@ -90,7 +90,8 @@ class Site:
 
     def profile(self):
         """What `netcas` goes by; quickly."""
-        self.forebay.verb("profile", VOLUME, "--quick", seconds=600)
+        saved = self.rig.path(f"{self.name}.profile.json")
+        self.forebay.verb("profile", VOLUME, "--quick", "--out", saved, seconds=600)
 
     def _order(self, policy):
         status, said = self.forebay.get(f"/api/v1/volumes/{VOLUME}/split?{policy.query()}", "POST")

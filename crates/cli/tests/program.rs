@@ -276,6 +276,9 @@ fn what_cannot_be_measured_is_an_error_and_leaves_no_file() {
     assert!(exit == 1 && err.contains("only 3 runs; read some of it first"), "{err}");
     assert_eq!(measure("nosuch").0, 3);
     assert!(!file.exists());
+    // Known before it is measured.
+    let (exit, _, err) = forebay(&["profile", "nosuch", "--config", "/nonexistent/forebay.toml", "--admin", &address]);
+    assert!(exit == 1 && err.contains("/nonexistent/nosuch.profile.json: No such file"), "{err}");
     let (exit, _, err) = forebay(&["profile", "--show", file.to_str().expect("UTF-8")]);
     assert!(exit == 1 && err.contains("none.json: No such file"), "{err}");
     assert_eq!(forebay(&["profile"]).0, 2);

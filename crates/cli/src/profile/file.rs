@@ -4,7 +4,7 @@ use forebay_admin::Devices;
 use forebay_policy::split::profile::{Point, Profile, Row, Source};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Of the format.
 const VERSION: u32 = 1;
@@ -105,15 +105,23 @@ impl ProfileFile {
         Ok(read)
     }
 
+    /// Whether it could be written there: to know before it is measured.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(crate) fn try_write(path: &Path) -> Result<(), String> {
+        let beside = beside(path);
+        fs::write(&beside, "").and_then(|()| fs::remove_file(&beside)).map_err(|error| not_written(path, &error))
+    }
+
     /// Writes it in one piece: the file is the old one or the new one.
     ///
     /// # Errors
     /// The file, the cause, and what to do.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
-        let named = |error: std::io::Error| format!("{}: {error}; name another file with --out", path.display());
+        let named = |error: std::io::Error| not_written(path, &error);
         let text = serde_json::to_string_pretty(self).map_err(|error| named(error.into()))? + "\n";
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
+        let beside = beside(path);
         fs::write(&beside, text).map_err(named)?;
         fs::rename(&beside, path).map_err(named)
     }
@@ -126,6 +134,17 @@ impl ProfileFile {
         let rows = self.rows.iter().map(Row::from);
         Profile::from_rows(rows).map_err(|(row, error)| format!("its row {} cannot be: {error:?}", row + 1))
     }
+}
+
+/// Where it is written before it takes its place.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn not_written(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}; name another file with --out", path.display())
 }
 
 impl From<Row> for FileRow {

@@ -36,6 +36,9 @@ pub(crate) fn profile(arguments: &Profile, output: Output) -> Exit {
         return load(&client, volume, file);
     }
     let out = arguments.out.clone().unwrap_or_else(|| beside(&arguments.config, volume));
+    if let Err(why) = ProfileFile::try_write(&out) {
+        return fail(&why);
+    }
     match measure(&client, volume, arguments.quick) {
         Ok(measured) => keep(&client, volume, &measured, &out, output),
         Err(error) => failed(&error),
