@@ -6,7 +6,7 @@
 use crate::findings::{Bar, Findings, Found};
 use crate::{
     Error, split_concurrency, split_contention, split_filebench, split_levels, split_mixed, split_neighbours,
-    split_overhead, split_surface,
+    split_overhead, split_profile_cost, split_surface,
 };
 use serde_json::Map;
 
@@ -20,6 +20,7 @@ pub static EXPERIMENTS: &[&Experiment] = &[
     &split_filebench::EXPERIMENT,
     &split_neighbours::EXPERIMENT,
     &split_overhead::EXPERIMENT,
+    &split_profile_cost::EXPERIMENT,
 ];
 
 /// The experiment of that name.

@@ -19,6 +19,7 @@
 //! | [`split_filebench`] | with threads that read files |
 //! | [`split_neighbours`] | with several volumes on one disk and one link |
 //! | [`split_overhead`] | what it costs where there is nothing to gain |
+//! | [`split_profile_cost`] | what a profile costs, and when that is earned back |
 //!
 //! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ pub mod split_levels;
 pub mod split_mixed;
 pub mod split_neighbours;
 pub mod split_overhead;
+pub mod split_profile_cost;
 pub mod split_surface;
 
 pub use experiment::{EXPERIMENTS, Experiment, Run, find};

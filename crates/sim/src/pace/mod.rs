@@ -328,11 +328,12 @@ impl PacedWorld {
         self.commands
             .send(Command { order: CommandOrder::Measure { order, told }, answer })
             .expect("the shard is there");
+        self.run_for(order.for_ns);
         loop {
-            self.run_for(order.for_ns.max(1));
             if let Ok(measured) = tells.try_recv() {
                 return measured;
             }
+            self.run_for(TICK_NS / 100);
         }
     }
 
