@@ -7,7 +7,7 @@ use crate::activity::ActivityId;
 use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
 use crate::request::PartId;
 use alloc::vec::Vec;
-use forebay_policy::split::Path;
+use forebay_policy::split::{Path, Use};
 
 /// What an order was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +103,14 @@ impl Role {
     }
 }
 
-/// What a read means for the path that serves it.
+/// What an order means for the path that it goes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) volume: VolumeId,
     pub(crate) path: Path,
+    pub(crate) kind: Use,
     pub(crate) bytes: u32,
-    /// Reads in flight on the path when it was ordered, itself included.
+    /// Orders in flight on the path when it was ordered, itself included.
     pub(crate) in_flight: u32,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct Op {
     /// The frame it moves bytes of, pinned by it.
     pub(crate) frame: Option<FrameId>,
     pub(crate) start_ns: u64,
-    /// A read of a path of a volume whose hits are split.
+    /// If it goes to a path of a volume whose hits are split.
     pub(crate) load: Option<Load>,
 }
 
@@ -154,7 +155,7 @@ impl Ops {
         self.table[id.index()].load = Some(load);
     }
 
-    /// The volume's reads under way count for nobody any more.
+    /// The volume's orders under way count for nobody any more.
     pub(crate) fn forget_loads(&mut self, volume: VolumeId) {
         for op in self.table.iter_mut().filter(|op| op.load.is_some_and(|load| load.volume == volume)) {
             op.load = None;

@@ -19,7 +19,7 @@ use crate::event::IoError;
 use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, SlotId, blocks_between, runs};
 use crate::request::{Part, PartId, Path};
-use forebay_policy::split;
+use forebay_policy::split::{self, Use};
 
 /// Late orders that are looked after in one control period.
 const LATE_MAX: usize = 256;
@@ -110,7 +110,7 @@ impl Cache {
         self.requests.part_mut(id).ops_left += 1;
         let volume = self.requests.get(id.request()).volume;
         self.stats.volumes[volume.index()].disk_read_bytes += u64::from(count * BLOCK_BYTES);
-        self.measure(op, volume, split::Path::DISK, count * BLOCK_BYTES, true);
+        self.measure(op, volume, (split::Path::DISK, Use::Hit), count * BLOCK_BYTES);
         actions.push(Action::ReadSlot { op, slot, key, frame, first_block: first, blocks: count });
     }
 
@@ -149,7 +149,7 @@ impl Cache {
         let is_hit = matches!(role, Role::FetchSplit { .. });
         let op = self.ops.start(now_ns, role, Some(frame));
         self.stats.volumes[volume.index()].backend_read_bytes += u64::from(length);
-        self.measure(op, volume, split::Path::BACKEND, length, is_hit);
+        self.measure(op, volume, (split::Path::BACKEND, if is_hit { Use::Hit } else { Use::Miss }), length);
         actions.push(Action::ReadBackend { op, volume, offset, piece, check: is_hit.then_some(key) });
     }
 

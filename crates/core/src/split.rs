@@ -23,7 +23,7 @@ use crate::op::{Load, Op, Role};
 use crate::page::{BLOCK_BYTES, BlockMask, CachedRun, FrameId, OpId, PageKey, SlotId, VolumeId, blocks_between, runs};
 use crate::request::PartId;
 use forebay_policy::split::profile::Profile;
-use forebay_policy::split::{Done, Path, SplitConfig, SplitState, Splitter};
+use forebay_policy::split::{Done, Path, SplitConfig, SplitState, Splitter, Use};
 
 /// How long a back end that is late may take to let go of a read: a control period.
 const LET_GO_NS: u64 = 100_000_000;
@@ -162,20 +162,20 @@ impl Cache {
         count(&mut self.stats.volumes[volume.index()]);
     }
 
-    /// The order is a read of a path: the volume's policy wants to know how it goes.
-    pub(crate) fn measure(&mut self, op: OpId, volume: VolumeId, path: Path, bytes: u32, is_hit: bool) {
+    /// The order is a read or a write of a path: the volume's policy wants to know how it goes.
+    pub(crate) fn measure(&mut self, op: OpId, volume: VolumeId, (path, kind): (Path, Use), bytes: u32) {
         if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
-            let in_flight = splitter.started(path, bytes, is_hit);
-            self.ops.set_load(op, Load { volume, path, bytes, in_flight });
+            let in_flight = splitter.started(path, bytes, kind);
+            self.ops.set_load(op, Load { volume, path, kind, bytes, in_flight });
         }
     }
 
     /// A measured order ended.
     pub(crate) fn measured(&mut self, now_ns: u64, op: &Op) {
-        let Some(Load { volume, path, bytes, in_flight }) = op.load else { return };
+        let Some(Load { volume, path, kind, bytes, in_flight }) = op.load else { return };
         if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
             let latency_ns = now_ns.saturating_sub(op.start_ns);
-            splitter.ended(&Done { path, bytes, now_ns, latency_ns, in_flight });
+            splitter.ended(&Done { path, kind, bytes, now_ns, latency_ns, in_flight });
         }
     }
 

@@ -16,6 +16,7 @@ use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, PageKey, SlotId, blocks_between, runs};
 use crate::request::Part;
 use forebay_policy::admit::{Access, Admit, SecondAccess, SequentialCutoff};
+use forebay_policy::split::{Path, Use};
 
 /// Which pages are kept where.
 #[derive(Debug)]
@@ -116,6 +117,7 @@ impl Cache {
         self.stats.slot_write_bytes += bytes;
         if let Some(volume) = self.volume_of(key.space) {
             self.stats.volumes[volume.index()].admitted_bytes += bytes;
+            self.measure(op, volume, (Path::DISK, Use::Write), count * BLOCK_BYTES);
         }
         actions.push(Action::WriteSlot { op, slot, key, frame, first_block: first, blocks: count });
     }

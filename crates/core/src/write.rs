@@ -18,6 +18,7 @@ use crate::mode::OnWrite;
 use crate::op::Role;
 use crate::page::{BLOCK_BYTES, BlockMask, FrameId, PageKey, SlotId, runs};
 use crate::request::{Kind, Part, PartId};
+use forebay_policy::split::{Path, Use};
 
 impl Cache {
     pub(crate) fn write_granted(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
@@ -73,6 +74,7 @@ impl Cache {
         let op = self.ops.start(now_ns, Role::Write { part: id }, Some(frame));
         let piece = Piece { frame, at: part.at, length: part.length };
         self.stats.volumes[volume.index()].backend_write_bytes += u64::from(part.length);
+        self.measure(op, volume, (Path::BACKEND, Use::Write), part.length);
         actions.push(Action::WriteBackend { op, volume, offset, piece, fua });
     }
 

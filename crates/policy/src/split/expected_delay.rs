@@ -25,7 +25,7 @@
 //! base, and the greatest rate (as BBR has it): under 30 % noise the one is never met again, and the window shrinks to
 //! nothing. A gain of 2 (BBR again): with 16 requests in flight the queue before the cache disk costs a tenth.
 
-use super::{Done, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick};
+use super::{Done, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
 
 /// Windows are so many times what fills the path: some queue keeps it busy.
 const WINDOW_GAIN: f64 = 1.15;
@@ -59,6 +59,8 @@ const LOOK: f64 = 0.25;
 struct Round {
     begun_ns: u64,
     answers: u32,
+    /// Of them, reads, and the sum of their latencies.
+    reads: u32,
     latency_ns: f64,
     in_flight_max: u32,
 }
@@ -117,7 +119,10 @@ impl Estimate {
             round.begun_ns = done.now_ns - done.latency_ns;
         }
         round.answers += 1;
-        round.latency_ns += done.latency_ns as f64;
+        if done.kind != Use::Write {
+            round.reads += 1;
+            round.latency_ns += done.latency_ns as f64;
+        }
         round.in_flight_max = round.in_flight_max.max(done.in_flight);
         if round.answers >= ROUND_MIN.max(self.room() as u32) {
             self.end_round(done.now_ns);
@@ -127,7 +132,10 @@ impl Estimate {
     fn end_round(&mut self, now_ns: u64) {
         let next = Round { begun_ns: now_ns, ..Round::default() };
         let round = core::mem::replace(&mut self.round, next);
-        let latency_ns = (round.latency_ns / f64::from(round.answers)).max(1.0);
+        if round.reads == 0 {
+            return;
+        }
+        let latency_ns = (round.latency_ns / f64::from(round.reads)).max(1.0);
         let rate = f64::from(round.answers) / (now_ns - round.begun_ns).max(1) as f64;
         let in_flight_max = f64::from(round.in_flight_max);
         if self.looking || self.base_ns == 0.0 {
@@ -137,9 +145,13 @@ impl Estimate {
         if self.latency_ns * QUEUED < self.base_ns {
             self.base_ns = self.latency_ns;
         }
+        let is_filled = in_flight_max + 1.0 > self.window;
         if self.latency_ns > QUEUED * self.base_ns {
-            self.fit(rate);
-        } else if in_flight_max + 1.0 > self.window {
+            // Where others made the queue, what was carried is what was asked for.
+            if is_filled || rate * self.each_ns > 1.0 {
+                self.fit(rate);
+            }
+        } else if is_filled {
             let part = if self.started { GROWTH } else { GROWTH_AT_FIRST };
             self.window += part * self.window.max(4.0);
         }

@@ -1,11 +1,12 @@
 //! Counts what is in flight on each path, and what ended there in a control period.
 //!
-//! The owner tells it of every read of a path, also of those that had no choice (misses): they use the path too. A
-//! control period ends with [`Meter::tick`], which gives what was counted and begins anew.
+//! The owner tells it of every read of a path, also of those that had no choice (misses), and of writes: they use the
+//! path too. Writes count as being in flight, and nowhere else. A control period ends with [`Meter::tick`], which gives
+//! what was counted and begins anew.
 //!
-//! Invariant: a read that started ends once, on the path that it started on.
+//! Invariant: what started ends once, on the path that it started on.
 
-use super::{Done, PATHS_MAX, Path};
+use super::{Done, PATHS_MAX, Path, Use};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
@@ -89,7 +90,7 @@ impl Meter {
         Self { paths: Default::default(), since_ns: now_ns }
     }
 
-    /// Reads in flight on a path.
+    /// Reads and writes in flight on a path.
     #[must_use]
     pub fn in_flight(&self, path: Path) -> u32 {
         self.paths[path.index()].in_flight
@@ -101,21 +102,24 @@ impl Meter {
         self.paths[path.index()].in_flight_bytes
     }
 
-    /// A read was ordered; `is_hit` if a policy chose its path. How many are in flight there now: [`Done::in_flight`].
-    pub fn started(&mut self, path: Path, bytes: u32, is_hit: bool) -> u32 {
+    /// A read or a write was ordered. How many are in flight there now: [`Done::in_flight`].
+    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> u32 {
         let counts = &mut self.paths[path.index()];
         counts.in_flight += 1;
         counts.in_flight_bytes += u64::from(bytes);
-        counts.hits += u64::from(is_hit);
+        counts.hits += u64::from(kind == Use::Hit);
         counts.in_flight
     }
 
-    /// A read ended, well or not.
+    /// It ended, well or not.
     pub fn ended(&mut self, done: &Done) {
         let counts = &mut self.paths[done.path.index()];
-        assert!(counts.in_flight > 0 && counts.in_flight_bytes >= u64::from(done.bytes), "a read ended twice");
+        assert!(counts.in_flight > 0 && counts.in_flight_bytes >= u64::from(done.bytes), "what did not start ended");
         counts.in_flight -= 1;
         counts.in_flight_bytes -= u64::from(done.bytes);
+        if done.kind == Use::Write {
+            return;
+        }
         counts.ended += 1;
         counts.ended_bytes += u64::from(done.bytes);
         counts.latency_ns += done.latency_ns;
@@ -148,10 +152,15 @@ mod tests {
     #[test]
     fn what_ended_is_counted_once_and_what_is_in_flight_stays() {
         let mut meter = Meter::new(0);
-        assert_eq!(meter.started(Path::DISK, 4_096, true), 1);
-        assert_eq!(meter.started(Path::DISK, 4_096, true), 2);
-        assert_eq!(meter.started(Path::BACKEND, 8_192, false), 1);
-        meter.ended(&Done { path: Path::DISK, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight: 1 });
+        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), 1);
+        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), 2);
+        assert_eq!(meter.started(Path::BACKEND, 8_192, Use::Miss), 1);
+        assert_eq!(meter.started(Path::BACKEND, 512, Use::Write), 2);
+        assert_eq!(meter.in_flight_bytes(Path::BACKEND), 8_704);
+        let (path, kind) = (Path::DISK, Use::Hit);
+        meter.ended(&Done { path, kind, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight: 1 });
+        let (path, kind) = (Path::BACKEND, Use::Write);
+        meter.ended(&Done { path, kind, bytes: 512, now_ns: 60, latency_ns: 5_000, in_flight: 2 });
         let tick = meter.tick(100);
         assert_eq!(tick.paths[0], PathTick { requests: 1, bytes: 4_096, latency_ns: 50, hits: 2, in_flight: 0.5 });
         assert_eq!((tick.paths[1].requests, tick.paths[1].hits), (0, 0));
@@ -161,8 +170,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "a read ended twice"]
+    #[should_panic = "what did not start ended"]
     fn a_read_ends_once() {
-        Meter::new(0).ended(&Done { path: Path::DISK, bytes: 1, now_ns: 1, latency_ns: 1, in_flight: 1 });
+        let (path, kind) = (Path::DISK, Use::Hit);
+        Meter::new(0).ended(&Done { path, kind, bytes: 1, now_ns: 1, latency_ns: 1, in_flight: 1 });
     }
 }

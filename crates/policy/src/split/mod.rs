@@ -142,18 +142,31 @@ pub struct Hit {
     pub paths: PathSet,
 }
 
-/// A read that ended.
+/// What a path is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A read whose path was chosen.
+    Hit,
+    /// A read that had no choice.
+    Miss,
+    /// A write: it takes of what the path can bear, and how long it takes says nothing of reads.
+    Write,
+}
+
+/// A read or a write that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Who served it.
     pub path: Path,
-    /// Bytes read.
+    /// What it was.
+    pub kind: Use,
+    /// Bytes read or written.
     pub bytes: u32,
     /// When it ended.
     pub now_ns: u64,
     /// From its order to its end.
     pub latency_ns: u64,
-    /// Reads in flight on the path when it was ordered, itself included.
+    /// Reads and writes in flight on the path when it was ordered, itself included.
     pub in_flight: u32,
 }
 
@@ -193,7 +206,7 @@ pub trait Split {
     /// The path of `hit`; one of [`Hit::paths`].
     fn choose(&mut self, hit: &Hit, meter: &Meter) -> Path;
 
-    /// A read of any kind ended on a path, split or not.
+    /// A read or a write ended on a path, split or not.
     fn ended(&mut self, _done: &Done) {}
 
     /// A control period ended.

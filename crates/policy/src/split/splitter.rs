@@ -15,7 +15,7 @@ use super::orthus::Orthus;
 use super::orthus_paper::OrthusPaper;
 use super::profile::Profile;
 use super::random::Random;
-use super::{Climb, Done, ExpectedDelay, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split};
+use super::{Climb, Done, ExpectedDelay, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split, Use};
 use alloc::boxed::Box;
 
 /// How long a back end that failed is left alone.
@@ -224,14 +224,14 @@ impl Splitter {
         Path::DISK
     }
 
-    /// A read of a path was ordered; `is_hit` if it was chosen. What [`Done::in_flight`] will be.
-    pub fn started(&mut self, path: Path, bytes: u32, is_hit: bool) -> u32 {
-        self.reads += 1;
-        self.misses += u64::from(!is_hit);
-        self.meter.started(path, bytes, is_hit)
+    /// A read or a write of a path was ordered. What [`Done::in_flight`] will be.
+    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> u32 {
+        self.reads += u64::from(kind != Use::Write);
+        self.misses += u64::from(kind == Use::Miss);
+        self.meter.started(path, bytes, kind)
     }
 
-    /// A read of a path ended.
+    /// It ended.
     pub fn ended(&mut self, done: &Done) {
         self.meter.ended(done);
         self.policy.ended(done);
@@ -333,8 +333,9 @@ mod tests {
         let mut splitter = Splitter::new(config, &Profile::new(), 0).unwrap();
         for at in 1..=20u64 {
             let now_ns = at * 1_000_000;
-            let in_flight = splitter.started(Path::DISK, BYTES, true);
-            splitter.ended(&Done { path: Path::DISK, bytes: BYTES, now_ns, latency_ns: 1_000, in_flight });
+            let in_flight = splitter.started(Path::DISK, BYTES, Use::Hit);
+            let (path, kind) = (Path::DISK, Use::Hit);
+            splitter.ended(&Done { path, kind, bytes: BYTES, now_ns, latency_ns: 1_000, in_flight });
         }
         assert_eq!(splitter.next_ns, 25_000_000);
     }

@@ -4,7 +4,7 @@
 
 extern crate std;
 
-use super::{Done, Hit, Meter, Path, PathSet, Split};
+use super::{Done, Hit, Meter, Path, PathSet, Split, Use};
 use crate::rng::Rng;
 use alloc::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Stations {
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let latency_ns = station.latency_ns as f64 * (1.0 - self.jitter * (1.0 - uniform).ln());
         let end_ns = self.free_ns[at].max(self.now_ns + latency_ns as u64);
-        let in_flight = self.meter.started(path, BYTES, true);
+        let in_flight = self.meter.started(path, BYTES, Use::Hit);
         self.order += 1;
         self.under_way.insert((end_ns, self.order, at, self.now_ns, in_flight));
     }
@@ -76,6 +76,7 @@ impl Stations {
             self.now_ns = end_ns;
             let done = Done {
                 path: Path::new(at),
+                kind: Use::Hit,
                 bytes: BYTES,
                 now_ns: end_ns,
                 latency_ns: end_ns - start_ns,
