@@ -1,5 +1,8 @@
 //! Clients in a closed loop: each has so many requests in flight, and asks for the next when one is answered.
 //!
+//! Reads and writes come in an order left to chance, but of every [`DECK`] requests as many are reads as the load says:
+//! where writes are the bottleneck, one second's chance would otherwise move its throughput by a twentieth.
+//!
 //! Answers and payloads take no time: what is measured is the cache and its paths. Payloads are zeroes, as frames are
 //! already.
 
@@ -8,6 +11,9 @@ use forebay_core::{Histogram, Piece, ReplyError, RequestId, VolumeId};
 use forebay_engine::front::{Front, FrontEvent};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// See the module.
+const DECK: u32 = 20;
 
 /// What the clients of a volume do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +78,34 @@ struct Client {
     cursor: u64,
 }
 
+/// Requests to come: how many, and how many of them are reads, in thousandths; what is over goes to the next deck.
+#[derive(Clone, Copy, Debug, Default)]
+struct Deck {
+    left: u32,
+    reads_permil: u32,
+}
+
+impl Deck {
+    /// Whether the next request is a read.
+    fn draw(&mut self, read_permil: u32, dice: &mut Dice) -> bool {
+        if self.left == 0 {
+            self.left = DECK;
+            self.reads_permil += DECK * read_permil;
+        }
+        let is_read = dice.below(u64::from(self.left)) < u64::from(self.reads_permil / 1000);
+        self.left -= 1;
+        self.reads_permil -= if is_read { 1000 } else { 0 };
+        is_read
+    }
+}
+
 #[derive(Debug)]
 struct Volume {
     bytes: u64,
     load: Load,
     clients: Vec<Client>,
     dice: Dice,
+    deck: Deck,
     counts: ClientCounts,
 }
 
@@ -111,6 +139,7 @@ impl Clients {
             load: Load::IDLE,
             clients: Vec::new(),
             dice: dice.fork(),
+            deck: Deck::default(),
             counts: ClientCounts::default(),
         };
         Self {
@@ -128,7 +157,7 @@ impl Clients {
         let state = &mut self.volumes[volume];
         let blocks = state.bytes / u64::from(load.block_bytes);
         assert!(blocks > 0 && load.read_permil <= 1000, "a load for another volume: {load:?}");
-        state.load = load;
+        (state.load, state.deck) = (load, Deck::default());
         let (jobs, clients) = (load.jobs as usize, (load.jobs + load.writers) as usize);
         state.clients.resize_with(clients.max(state.clients.len()), Client::default);
         for (nth, client) in state.clients[..jobs].iter_mut().enumerate() {
@@ -165,7 +194,8 @@ impl Clients {
             state.dice.below(blocks)
         };
         let (offset, length) = (block * u64::from(load.block_bytes), load.block_bytes);
-        let is_read = !only_writes && (load.read_permil == 1000 || state.dice.chance(load.read_permil));
+        let (dice, deck) = (&mut state.dice, &mut state.deck);
+        let is_read = !only_writes && (load.read_permil == 1000 || deck.draw(load.read_permil, dice));
         let request = Some(Request { volume, client, length, is_read, start_ns: now_ns });
         let place = self.free.pop().unwrap_or_else(|| {
             self.requests.push(None);
@@ -251,5 +281,27 @@ impl Front for Clients {
             return Some(0);
         }
         self.thinking.peek().map(|Reverse((until_ns, ..))| *until_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_every_deck_as_many_are_reads_as_the_load_says() {
+        let mut dice = Dice::new(1);
+        for read_permil in [0, 250, 333, 700, 1000] {
+            let mut deck = Deck::default();
+            let mut orders = std::collections::BTreeSet::new();
+            let mut reads = 0;
+            for nth in 1..=100 {
+                let order: Vec<_> = (0..DECK).map(|_| deck.draw(read_permil, &mut dice)).collect();
+                reads += order.iter().filter(|is_read| **is_read).count() as u32;
+                assert_eq!(reads, nth * DECK * read_permil / 1000, "{read_permil}");
+                orders.insert(order);
+            }
+            assert!(orders.len() > 50 || read_permil % 1000 == 0, "chance orders them: {}", orders.len());
+        }
     }
 }
