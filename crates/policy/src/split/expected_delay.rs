@@ -12,10 +12,15 @@
 //! 2. if none has room, to the one with the least expected delay of all;
 //! 3. and never to one whose delay is beyond [`WORTH`] times the least of all: by Little's law it could not gain 3 %.
 //!
-//! What is known comes from *rounds*, of [`ROUND_MIN`] answers or a window's worth. A round that waited in a queue sets
-//! the window to [`WINDOW_GAIN`] times base and rate; one that filled the window and met no queue widens it. Every 200
-//! rounds one with a quarter of the window looks for the base anew, and sooner if the window halved: a path that stays
-//! slower is soon the normal one. Silence changes nothing.
+//! What is known comes from *rounds*, of [`ROUND_MIN`] answers or a window's worth, over [`ROUND_MIN_NS`] or the base. A
+//! round that waited in a queue and kept the window filled sets the window to [`WINDOW_GAIN`] times base and rate; one
+//! that met no queue and reached the window's end widens it. A queue before a window that was not filled is others':
+//! then what was carried is only what was asked for, and can raise the rate but not lower it. Every 200 rounds one with
+//! a quarter of the window looks for the base anew, and sooner if the window halved or the last look found another
+//! base: a path that stays slower is soon the normal one. Silence changes nothing.
+//!
+//! Writes count as being in flight and as answers, and their latencies do not count. A look that writes disturb is
+//! given up.
 //!
 //! Invariant: a path that has answered nothing yet is tried where the known ones are full, with [`WINDOW_MIN`] requests.
 //!
@@ -23,7 +28,8 @@
 //! requests waiting before a back end of 1 ms gets its first. Marginal delays (tolls), which need the slope of a curve
 //! that noise hides. Limits from the profile: they are wrong as soon as the network is. The least latency seen as the
 //! base, and the greatest rate (as BBR has it): under 30 % noise the one is never met again, and the window shrinks to
-//! nothing. A gain of 2 (BBR again): with 16 requests in flight the queue before the cache disk costs a tenth.
+//! nothing. Rates between two answers: a device hands over many at once, and then there is no time between them.
+//! A gain of 2 (BBR again): with 16 requests in flight the queue before the cache disk costs a tenth.
 
 use super::{Done, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
 
@@ -35,11 +41,18 @@ const QUEUED: f64 = 1.15;
 const WINDOW_MIN: f64 = 2.0;
 /// A path this many times slower than the best could not gain as much as one part in so many.
 const WORTH: f64 = 32.0;
+/// So it is where what is in flight is so steady, on average to its most: the window is too large.
+const STEADY: f64 = 0.75;
+/// Windows up to this size change by a step of theirs, both ways: bursts decide whether they are filled.
+const SMALL: f64 = 4.0;
+/// A window is filled if it is so on average.
+const FILLED: f64 = 0.9;
 /// A window that is filled without a queue grows by this part in a round, once there was a queue and before.
 const GROWTH: f64 = 1.0 / 16.0;
 const GROWTH_AT_FIRST: f64 = 0.5;
-/// Answers in a round at least.
+/// Answers in a round at least, and how long it is at least.
 const ROUND_MIN: u32 = 16;
+const ROUND_MIN_NS: f64 = 1e6;
 /// With so many windows in flight the base decides nothing, and it would take long until the queue is gone.
 const CROWDED: f64 = 4.0;
 /// Between two rounds that look for the least latency there are so many others, and so much time.
@@ -49,8 +62,12 @@ const LOOK_EACH_NS: u64 = 500_000_000;
 const ROUNDS_SUSPICIOUS: u32 = 16;
 /// A least latency that is so many times the one before is another path's.
 const ANOTHER: f64 = 1.4;
+/// While a path looks, a hit that finds no room elsewhere may take so many times as long there.
+const SPARE: f64 = 4.0;
 /// The part of a new round in a mean.
 const NEW: f64 = 0.25;
+/// The same for a base that was too high.
+const DOWN: f64 = 0.75;
 /// Part of the window in such a round.
 const LOOK: f64 = 0.25;
 
@@ -58,10 +75,13 @@ const LOOK: f64 = 0.25;
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     begun_ns: u64,
+    last_ns: u64,
     answers: u32,
     /// Of them, reads, and the sum of their latencies.
     reads: u32,
     latency_ns: f64,
+    /// The sum of all latencies: requests in flight, times how long.
+    busy_ns: f64,
     in_flight_max: u32,
 }
 
@@ -72,6 +92,7 @@ struct Estimate {
     looked_ns: u64,
     looked_window: f64,
     looking: bool,
+    look_answers_left: u32,
     latency_ns: f64,
     /// A queue has been seen: the window grows by one and no longer by its half.
     started: bool,
@@ -89,6 +110,7 @@ impl Default for Estimate {
             looked_ns: 0,
             looked_window: 0.0,
             looking: false,
+            look_answers_left: 0,
             latency_ns: 0.0,
             started: false,
             base_ns: 0.0,
@@ -112,25 +134,41 @@ impl Estimate {
 
     fn ended(&mut self, done: &Done) {
         if self.looking && f64::from(done.in_flight) > self.room() {
-            return; // It still waited behind others.
+            // It still waited behind others. If they do not go away, writes for example, the look is given up.
+            self.look_answers_left = self.look_answers_left.saturating_sub(1);
+            if self.look_answers_left == 0 {
+                self.end_look(done.now_ns);
+            }
+            return;
+        }
+        if done.now_ns > self.round.last_ns && self.is_round_over() {
+            self.end_round();
         }
         let round = &mut self.round;
         if round.answers == 0 && round.begun_ns == 0 {
-            round.begun_ns = done.now_ns - done.latency_ns;
+            round.begun_ns = done.now_ns.saturating_sub(done.latency_ns);
         }
+        round.last_ns = done.now_ns;
         round.answers += 1;
+        round.busy_ns += done.latency_ns as f64;
         if done.kind != Use::Write {
             round.reads += 1;
             round.latency_ns += done.latency_ns as f64;
         }
         round.in_flight_max = round.in_flight_max.max(done.in_flight);
-        if round.answers >= ROUND_MIN.max(self.room() as u32) {
-            self.end_round(done.now_ns);
-        }
     }
 
-    fn end_round(&mut self, now_ns: u64) {
-        let next = Round { begun_ns: now_ns, ..Round::default() };
+    /// Enough answers over enough time. What the device handed over at once belongs to one round: between two such
+    /// answers there is no time, and that would be a rate without limit.
+    fn is_round_over(&self) -> bool {
+        let Round { begun_ns, last_ns, answers, .. } = self.round;
+        let length_ns = (last_ns - begun_ns) as f64;
+        answers >= ROUND_MIN.max(self.room() as u32) && length_ns >= self.base_ns.max(ROUND_MIN_NS)
+    }
+
+    fn end_round(&mut self) {
+        let now_ns = self.round.last_ns;
+        let next = Round { begun_ns: now_ns, last_ns: now_ns, ..Round::default() };
         let round = core::mem::replace(&mut self.round, next);
         if round.reads == 0 {
             return;
@@ -142,24 +180,32 @@ impl Estimate {
             return self.looked(now_ns, latency_ns);
         }
         self.latency_ns = blend(self.latency_ns, latency_ns);
-        if self.latency_ns * QUEUED < self.base_ns {
+        if in_flight_max <= WINDOW_MIN {
+            // Not a queue of ours. Without this a base that is a little low takes the window down, and that the rate,
+            // and that the window.
+            self.correct_base(latency_ns);
+        } else if self.latency_ns * QUEUED < self.base_ns {
             self.base_ns = self.latency_ns;
         }
-        let is_filled = in_flight_max + 1.0 > self.window;
-        if self.latency_ns > QUEUED * self.base_ns {
-            // Where others made the queue, what was carried is what was asked for.
-            if is_filled || rate * self.each_ns > 1.0 {
-                self.fit(rate);
-            }
-        } else if is_filled {
+        // Bursts fill a window, and leave it empty in between. Then what was carried is what was asked for.
+        let in_flight = round.busy_ns / (now_ns - round.begun_ns).max(1) as f64;
+        let is_filled = in_flight > FILLED * self.window.min(STEADY * in_flight_max);
+        let is_queued = self.latency_ns > QUEUED * self.base_ns;
+        if is_queued && is_filled {
+            self.fit(rate);
+        } else if self.started && rate * self.each_ns > 1.0 {
+            self.each_ns = 1.0 / blend(1.0 / self.each_ns, rate);
+        }
+        if !is_queued && in_flight_max + 1.0 > self.window {
             let part = if self.started { GROWTH } else { GROWTH_AT_FIRST };
-            self.window += part * self.window.max(4.0);
+            self.window += part * self.window.max(SMALL);
         }
         self.rounds_since_look += 1;
         let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns >= self.looked_ns + LOOK_EACH_NS;
         let suspicious = self.rounds_since_look >= ROUNDS_SUSPICIOUS && self.window < self.looked_window / 2.0;
         let worth_it = in_flight_max > 2.0 * LOOK * self.window && in_flight_max <= CROWDED * self.window;
         self.looking = (due || suspicious) && worth_it;
+        self.look_answers_left = round.in_flight_max + 2 * ROUND_MIN;
     }
 
     /// A round with next to no queue ended.
@@ -167,18 +213,34 @@ impl Estimate {
         if self.base_ns == 0.0 || latency_ns > ANOTHER * self.base_ns || latency_ns * ANOTHER < self.base_ns {
             // Another path, in effect: it starts as a new one does.
             (self.base_ns, self.latency_ns, self.started) = (latency_ns, latency_ns, false);
+            self.end_look(now_ns);
+            // The first base is seen through a queue, and so may be the next.
+            self.looked_window = f64::INFINITY;
+            return;
         } else {
-            self.base_ns = blend(self.base_ns, latency_ns);
+            self.correct_base(latency_ns);
         }
+        self.end_look(now_ns);
+    }
+
+    /// Down faster than up: a queue makes latencies longer, and nothing makes them shorter.
+    fn correct_base(&mut self, latency_ns: f64) {
+        let part = if latency_ns < self.base_ns { DOWN } else { NEW };
+        self.base_ns += part * (latency_ns - self.base_ns);
+    }
+
+    fn end_look(&mut self, now_ns: u64) {
         (self.looking, self.rounds_since_look) = (false, 0);
         (self.looked_ns, self.looked_window) = (now_ns, self.window);
+        self.round = Round { begun_ns: now_ns, last_ns: now_ns, ..Round::default() };
     }
 
     /// The window of a path that is bound.
     fn fit(&mut self, rate: f64) {
         let rate = if self.started { blend(1.0 / self.each_ns, rate) } else { rate };
         (self.started, self.each_ns) = (true, 1.0 / rate);
-        self.window = (WINDOW_GAIN * self.base_ns * rate).max(WINDOW_MIN);
+        let slowly = (self.window - GROWTH * SMALL).min(SMALL);
+        self.window = (WINDOW_GAIN * self.base_ns * rate).max(slowly).max(WINDOW_MIN);
     }
 
     /// Requests that it may have in flight now.
@@ -187,7 +249,7 @@ impl Estimate {
     }
 }
 
-/// The paths of least delay, among all that are not looked at and among those with room.
+/// The paths of least delay, among all and among those with room.
 struct Least {
     any: Path,
     any_ns: f64,
@@ -200,8 +262,10 @@ impl Least {
     fn look_at(&mut self, path: Path, estimate: &Estimate, in_flight: u32) {
         let with_it = f64::from(in_flight + 1);
         let delay_ns = estimate.delay_ns(with_it);
-        if delay_ns < self.any_ns && !estimate.looking {
-            (self.any, self.any_ns) = (path, delay_ns);
+        // One that looks is spared, unless that would cost the hit much more than the look is worth.
+        let spared_ns = if estimate.looking { delay_ns.max(SPARE * estimate.latency_ns) } else { delay_ns };
+        if spared_ns < self.any_ns {
+            (self.any, self.any_ns) = (path, spared_ns);
         }
         if delay_ns < self.roomy_ns && with_it <= estimate.room() {
             (self.roomy, self.roomy_ns) = (path, delay_ns);

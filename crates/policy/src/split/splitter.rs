@@ -345,9 +345,9 @@ mod tests {
         let (mut now_ns, end_ns) = (from_ns, from_ns + PERIOD_NS);
         while now_ns < end_ns {
             let path = splitter.choose(now_ns, BYTES);
-            let in_flight = splitter.started(path, BYTES, true);
+            let in_flight = splitter.started(path, BYTES, Use::Hit);
             now_ns += latency_ns;
-            splitter.ended(&Done { path, bytes: BYTES, now_ns, latency_ns, in_flight });
+            splitter.ended(&Done { path, kind: Use::Hit, bytes: BYTES, now_ns, latency_ns, in_flight });
         }
     }
 
