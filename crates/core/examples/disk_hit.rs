@@ -9,7 +9,7 @@ use forebay_core::{
 };
 use forebay_policy::evict::PolicyKind;
 use forebay_policy::split::profile::Profile;
-use forebay_policy::split::{Done, Path, Splitter};
+use forebay_policy::split::{Done, Path, Splitter, Use};
 use std::collections::VecDeque;
 
 const VOLUME: VolumeId = VolumeId(0);
@@ -51,9 +51,9 @@ fn main() {
         let path = if n < FIRST_HITS { splitter.choose(now_ns, PAGE_BYTES) } else { choose(&mut splitter, now_ns) };
         assert!(path == Path::DISK || n < FIRST_HITS, "the back end was chosen");
         let latency_ns = if path == Path::DISK { DISK_NS } else { BACKEND_NS };
-        let in_flight = splitter.started(path, PAGE_BYTES, true);
+        let in_flight = splitter.started(path, PAGE_BYTES, Use::Hit);
         now_ns += latency_ns;
-        splitter.ended(&Done { path, bytes: PAGE_BYTES, now_ns, latency_ns, in_flight });
+        splitter.ended(&Done { path, kind: Use::Hit, bytes: PAGE_BYTES, now_ns, latency_ns, in_flight });
     }
 }
 

@@ -21,7 +21,7 @@ use crate::machine::{CACHE_ONLY, OURS, Policy, highest, map};
 use crate::page::Table;
 use forebay_core::{SplitConfig, SplitKind};
 use forebay_policy::split::profile::Profile;
-use forebay_policy::split::{Done, Path, Splitter};
+use forebay_policy::split::{Done, Path, Splitter, Use};
 use forebay_sim::pace::{Load, PacedWorld, PathModel, Setup, TICK_NS};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -233,9 +233,9 @@ fn choices(kind: SplitKind, choices: u64) -> f64 {
             if is_measured { measured_choice(&mut splitter, now_ns, bytes) } else { splitter.choose(now_ns, bytes) };
         from_disk += u64::from(is_measured && path == Path::DISK);
         let latency_ns = if path == Path::DISK { DISK_LATENCY_NS } else { BACKEND_LATENCY_NS };
-        let in_flight = splitter.started(path, bytes, true);
+        let in_flight = splitter.started(path, bytes, Use::Hit);
         now_ns += latency_ns;
-        splitter.ended(&Done { path, bytes, now_ns, latency_ns, in_flight });
+        splitter.ended(&Done { path, kind: Use::Hit, bytes, now_ns, latency_ns, in_flight });
     }
     from_disk as f64 / choices as f64
 }
