@@ -19,16 +19,19 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 
-from rig import FuseDisk, MIB, check, eventually, run
+from rig import FuseDisk, check, eventually, run
 from rig.verdict import SKIPPED
 
 INSIDE = "FOREBAY_BENCH_INSIDE"
 CLONE_NEWNET = 0x40000000
 STORE_PORT = 10809
 STREAM_PORT = 5201
+PROGRAMS = ("fio", "nbdkit", "nbdfuse", "fusermount3", "iperf3", "ip", "tc", "unshare", "nsenter")
 NETWORK = "10.66.0"
 RACK = "rack"
 UPLINK = "uplink"
@@ -54,9 +57,11 @@ def _unshare():
 
 def probe():
     """All that will be needed, tried in namespaces that are gone again at once. Raises Unavailable."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise Unavailable(f"not installed (`make deps` installs them): {', '.join(missing)}")
     attempt = " && ".join([
-        "mkdir -p /run/netns",
-        "mount -t tmpfs none /run/netns",
+        "mount -t tmpfs none /run",
         "ip netns add host1",
         "ip link add name veth1 type veth peer name veth2",
         "ip link add name switch type bridge",
@@ -124,8 +129,8 @@ class Ground:
         self.stream_port = STREAM_PORT
         self.link_bytes_per_second = link_bytes_per_second
         self.disks = 0
-        os.makedirs("/run/netns", exist_ok=True)
-        run("mount", "-t", "tmpfs", "none", "/run/netns")
+        # Names of namespaces lie there; it is this mount namespace's own.
+        run("mount", "-t", "tmpfs", "none", "/run")
         rig.at_end(self._clear)
         run("ip", "link", "set", "lo", "up")
         run("ip", "netns", "add", RACK)
@@ -174,7 +179,7 @@ class Ground:
         for name in os.listdir("/run/netns"):
             run("ip", "netns", "del", name, ok=None)
         run("ip", "link", "del", "switch", ok=None)
-        run("umount", "/run/netns", ok=None)
+        run("umount", "/run", ok=None)
 
 
 class Disk:
@@ -231,8 +236,6 @@ def _listens(process, host, port):
 
 
 def _answers(address, port):
-    import socket
-
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) == 0
 
@@ -246,4 +249,4 @@ def _shape(host, device, bytes_per_second, queue):
     run("tc", *_where(host), "qdisc", "replace", *words)
 
 
-__all__ = ["Disk", "Ground", "Host", "MIB", "SKIPPED", "Strangers", "Unavailable", "enter"]
+__all__ = ["Disk", "Ground", "Host", "SKIPPED", "Strangers", "Unavailable", "enter", "inside", "probe"]
