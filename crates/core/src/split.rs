@@ -33,27 +33,20 @@ const WHOLE_BYTES_MAX: u32 = 256 << 10;
 impl Cache {
     /// Of blocks valid in the part's slot: those that the back end is to serve.
     pub(crate) fn split(&mut self, now_ns: u64, id: PartId, slot: SlotId, in_slot: BlockMask) -> BlockMask {
-        let volume = self.requests.get(id.request()).volume;
-        if self.volumes[volume.index()].splitter.is_none() || in_slot == 0 {
-            return 0;
-        }
         let page_end = self.requests.part(id).page_end;
+        let request = self.requests.get_mut(id.request());
+        let v = &mut self.volumes[request.volume.index()];
+        let Some(splitter) = v.splitter.as_mut().filter(|_| in_slot != 0) else { return 0 };
         let cut_short = in_slot.checked_shr(page_end / BLOCK_BYTES).unwrap_or(0) != 0;
-        let v = &self.volumes[volume.index()];
         let is_flushed = v.flushed_seq >= v.split_from_seq && self.disk.is_flushed(slot, v.flushed_seq);
         let may_split = is_flushed && !cut_short;
-        let request = self.requests.get(id.request());
-        let (whole, chosen) = (request.length <= WHOLE_BYTES_MAX, request.split);
-        let path = match chosen.filter(|_| whole) {
+        let whole = request.length <= WHOLE_BYTES_MAX;
+        let path = match request.split.filter(|_| whole) {
             Some(path) => path,
             None if !may_split => Path::DISK,
-            None => {
-                let bytes = if whole { request.length } else { in_slot.count_ones() * BLOCK_BYTES };
-                let splitter = self.volumes[volume.index()].splitter.as_mut().expect("looked at above");
-                splitter.choose(now_ns, bytes)
-            }
+            None => splitter.choose(now_ns, if whole { request.length } else { in_slot.count_ones() * BLOCK_BYTES }),
         };
-        self.requests.get_mut(id.request()).split = Some(path);
+        request.split = Some(path);
         if may_split && path == Path::BACKEND { in_slot } else { 0 }
     }
 
