@@ -45,6 +45,12 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// When there is no such volume, the file is none, or it was measured on other devices.
     fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError>;
+
+    /// The profile of the volume's policies, with what they observed; as it is saved.
+    ///
+    /// # Errors
+    /// When there is no such volume, or a shard does not answer.
+    fn learnt(&self, volume: &str) -> Result<serde_json::Value, ControlError>;
 }
 
 /// What is to be measured.

@@ -17,6 +17,7 @@ pub(crate) enum Route {
     Split { volume: String, policy: String, disk_percent: Option<u64> },
     Measure { volume: String, measure: Measure },
     Profile { volume: String, file: String },
+    Learnt { volume: String },
 }
 
 /// Why nothing is; the status follows from it.
@@ -45,6 +46,7 @@ const VOLUME: &[(&str, &str)] = &[
     ("evict", "Drops clean pages from both tiers. Query: `offset` (default 0) and `length` (default: to the end), in bytes."),
     ("split", "Splits hits by another policy until the cache stops. Query: `policy`, and `disk_percent` with `static`."),
     ("measure", "Reads what is cached of the volume from one path, and tells its rate. Query: `path` (`disk` or `backend`), `block_bytes`, `in_flight`, `milliseconds`."),
+    ("learnt", "Tells the profile of the policies with what they observed, as `forebay profile` saves it."),
     ("profile", "Gives the policies another profile until the cache stops. Query: `file`, a path on the server's machine."),
 ];
 
@@ -74,6 +76,7 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
     let volume = volume.into_owned();
     match verb {
         "flush" => Ok(Route::Flush { volume }),
+        "learnt" => Ok(Route::Learnt { volume }),
         "split" => split(volume, query),
         "measure" => measure(volume, query),
         "profile" => profile(volume, query),
@@ -193,6 +196,7 @@ mod tests {
         let evict = |offset, length| Ok(Route::Evict { volume: "v".into(), offset, length });
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", None), evict(0, None));
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", Some("offset=4096&length=512")), evict(4096, Some(512)));
+        assert_eq!(find("POST", "/api/v1/volumes/v/learnt", None), Ok(Route::Learnt { volume: "v".into() }));
         let measure = Measure { is_backend: true, block_bytes: 4096, in_flight: 8, milliseconds: 500 };
         let query = Some("path=backend&block_bytes=4096&in_flight=8&milliseconds=500");
         let route = Ok(Route::Measure { volume: "v".into(), measure });

@@ -200,6 +200,7 @@ impl Endpoint {
             Route::Measure { volume, measure } => {
                 self.order("measure", volume, move |control, volume| control.measure(volume, measure)).await
             }
+            Route::Learnt { volume } => self.order("learnt", volume, |control, volume| control.learnt(volume)).await,
             Route::Profile { volume, file } => {
                 self.order("profile", volume, move |control, volume| control.profile(volume, &file)).await
             }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+const LEARNT: &str = "{}";
+
 #[derive(Default)]
 struct Fake {
     state: Mutex<State>,
@@ -64,6 +66,13 @@ impl Control for Fake {
 
     fn profile(&self, _volume: &str, file: &str) -> Result<ProfileNote, ControlError> {
         Ok(ProfileNote { file: file.to_owned(), points: 58, note: String::new() })
+    }
+
+    fn learnt(&self, volume: &str) -> Result<serde_json::Value, ControlError> {
+        match volume {
+            "vm1" => Ok(serde_json::from_str(LEARNT).expect("JSON")),
+            _ => Err(ControlError::no_volume(volume)),
+        }
     }
 
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {

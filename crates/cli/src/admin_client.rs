@@ -119,6 +119,14 @@ impl AdminClient {
         self.told(volume, &format!("profile?file={}", utf8_percent_encode(file, IN_PATH)))
     }
 
+    /// The profile of a volume's policies with what they observed, as it is saved.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn learnt<T: DeserializeOwned>(&self, volume: &str) -> Result<T, AskError> {
+        self.told(volume, "learnt")
+    }
+
     fn order(&self, volume: &str, verb: &str) -> Result<(), AskError> {
         self.post(volume, verb).map(drop)
     }

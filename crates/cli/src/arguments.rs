@@ -188,8 +188,11 @@ pub struct Profile {
     /// Measure nothing; give the running server a saved profile, for instance of an equal machine.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "out"])]
     pub load: Option<PathBuf>,
+    /// Measure nothing; show the profile of the running server, with what its policy observed, and save it with --out.
+    #[arg(long, conflicts_with_all = ["quick", "load"])]
+    pub learnt: bool,
     /// Measure nothing; show a saved profile.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["volume", "quick", "out", "load"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["volume", "quick", "out", "load", "learnt"])]
     pub show: Option<PathBuf>,
     /// The configuration, to save beside.
     #[arg(short, long, value_name = "FILE", env = "FOREBAY_CONFIG", default_value = "/etc/forebay/forebay.toml")]

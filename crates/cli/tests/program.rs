@@ -26,6 +26,18 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
 const SOUND: &str = "[cache]\ndisk = \"/nonexistent/cache.img\"\ndisk_size = \"20GiB\"\nmemory = \"1GiB\"\n\
     [listen]\nunix = \"/run/forebay/nbd.sock\"\n[[volume]]\nname = \"vm1\"\nbackend = \"nbd://10.0.0.5/vm1\"\n";
 
+/// A profile with a load that was observed on one path.
+const LEARNT: &str = r#"{
+    "version": 1, "volume": "vm1", "measured_unix_seconds": 7, "client_requests": 0, "quick_error": null,
+    "devices": {"disk_model": "S4510", "disk_serial": "", "backend_kind": "nbd", "link_bits_per_second": 0},
+    "rows": [
+        {"block_bytes": 4096, "in_flight": 1, "submitters": 1, "disk_bytes_per_second": 2e6,
+         "backend_bytes_per_second": 1e6, "source": "measured"},
+        {"block_bytes": 65536, "in_flight": 8, "submitters": 4, "disk_bytes_per_second": 0.0,
+         "backend_bytes_per_second": 64e6, "source": "observed"}
+    ]
+}"#;
+
 #[derive(Default)]
 struct Fake {
     orders: Mutex<Vec<String>>,
@@ -87,6 +99,13 @@ impl Control for Fake {
     fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError> {
         self.orders.lock().expect("unpoisoned").push(format!("profile {volume} {file}"));
         Ok(ProfileNote { file: file.to_owned(), points: 58, note: String::new() })
+    }
+
+    fn learnt(&self, volume: &str) -> Result<serde_json::Value, ControlError> {
+        match volume {
+            "vm1" => Ok(serde_json::from_str(LEARNT).expect("JSON")),
+            _ => Err(ControlError::no_volume(volume)),
+        }
     }
 
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
@@ -282,4 +301,20 @@ fn what_cannot_be_measured_is_an_error_and_leaves_no_file() {
     let (exit, _, err) = forebay(&["profile", "--show", file.to_str().expect("UTF-8")]);
     assert!(exit == 1 && err.contains("none.json: No such file"), "{err}");
     assert_eq!(forebay(&["profile"]).0, 2);
+}
+
+#[test]
+fn what_a_policy_learnt_is_shown_and_saved() {
+    let (_server, address, _) = serve();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("learnt.json");
+    let (exit, out, err) = forebay(&["profile", "vm1", "--learnt", "--admin", &address]);
+    assert!(
+        exit == 0 && out.contains("8 x 4") && out.contains("61.0 MiB/s *") && out.contains("not known"),
+        "{out}{err}"
+    );
+    let words = ["profile", "vm1", "--learnt", "--out", file.to_str().expect("UTF-8"), "--admin", &address];
+    assert_eq!(forebay(&words).0, 0);
+    assert_eq!(forebay(&["profile", "--show", file.to_str().expect("UTF-8")]).1, out);
+    assert_eq!(forebay(&["profile", "nosuch", "--learnt", "--admin", &address]).0, 3);
 }

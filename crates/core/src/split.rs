@@ -252,6 +252,13 @@ impl Cache {
         self.volume(volume).splitter.as_ref().map(|splitter| splitter.state(now_ns))
     }
 
+    /// What the volume's paths are said to deliver, with what its policy observed.
+    #[must_use]
+    pub fn profile(&self, volume: VolumeId) -> &Profile {
+        let learnt = self.volume(volume).splitter.as_ref().and_then(Splitter::profile);
+        learnt.unwrap_or(&self.config.volumes[volume.index()].profile)
+    }
+
     /// Whether a split read of the part that takes too long can be helped by its slot.
     pub(crate) fn can_help_late_split(&self, id: PartId) -> bool {
         let part = self.requests.part(id);

@@ -77,6 +77,8 @@ pub enum CommandOrder {
     SetSplit { volume: VolumeId, split: SplitConfig },
     /// As [`Event::SetProfile`].
     SetProfile { volume: VolumeId, profile: Box<Profile> },
+    /// Tell the volume's profile, with what its policy observed, to `told`, and nothing to [`Command::answer`].
+    Profile { volume: VolumeId, told: Sender<Box<Profile>> },
     /// Measure a path; what it delivers goes to `told`, and nothing to [`Command::answer`].
     Measure { order: MeasureOrder, told: Sender<Result<Measured, MeasureError>> },
     /// Drop clean pages.
@@ -297,9 +299,17 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         let mut count = 0;
         while let Some(command) = self.parts.commands.as_ref().and_then(|commands| commands.try_recv().ok()) {
             count += 1;
-            if let CommandOrder::Measure { order, told } = command.order {
-                self.begin_measure(now_ns, order, told);
-                continue;
+            match command.order {
+                CommandOrder::Measure { order, told } => {
+                    self.begin_measure(now_ns, order, told);
+                    continue;
+                }
+                CommandOrder::Profile { volume, told } => {
+                    // Whoever asked may have given up.
+                    let _ = told.send(Box::new(self.parts.cache.profile(volume).clone()));
+                    continue;
+                }
+                _ => {}
             }
             let free = self.command_answers.iter().position(Option::is_none);
             let at = free.unwrap_or_else(|| {
@@ -316,7 +326,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                     CommandOrder::Drain => Event::Drain { tag },
                     &CommandOrder::SetSplit { volume, split } => Event::SetSplit { volume, tag, split },
                     CommandOrder::SetProfile { volume, profile } => Event::SetProfile { volume: *volume, tag, profile },
-                    CommandOrder::Measure { .. } => unreachable!("it is none of the cache's business"),
+                    CommandOrder::Measure { .. } | CommandOrder::Profile { .. } => unreachable!("answered above"),
                 },
             );
         }

@@ -2,7 +2,7 @@
 
 use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
-use crate::profile::Given;
+use crate::profile::{Given, ProfileFile};
 use forebay_admin::{
     Control, ControlError, Devices, Disk, ErrorKind, Latency, Measure, Nbd, PathEstimate, PathRate, ProfileNote,
     Queues, Recovery, Snapshot, Split, State, Tier, Volume,
@@ -266,6 +266,16 @@ impl Control for ShardControl {
             }
             Err(RecvTimeoutError::Disconnected) => Err(silent(volume)),
         }
+    }
+
+    fn learnt(&self, volume: &str) -> Result<serde_json::Value, ControlError> {
+        let id = self.volume(volume)?;
+        let (told, tells) = channel();
+        self.send(CommandOrder::Profile { volume: id, told }).map_err(|_| silent(volume))?;
+        let profile = tells.recv_timeout(ORDER_MAX).map_err(|_| silent(volume))?;
+        let file = ProfileFile::new(volume, &self.profiles.devices[id.index()], 0, None, &profile);
+        serde_json::to_value(file)
+            .map_err(|error| about(volume, ErrorKind::Failed, error.to_string(), "report this as a bug"))
     }
 
     fn profile(&self, volume: &str, file: &str) -> Result<ProfileNote, ControlError> {

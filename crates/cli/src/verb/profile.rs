@@ -12,7 +12,7 @@ use crate::profile::{ProfileFile, QuickError, devices};
 use crate::table;
 use forebay_admin::{Measure, Snapshot, Volume};
 use forebay_policy::split::profile::totals::{self, Total};
-use forebay_policy::split::profile::{PATHS, Source};
+use forebay_policy::split::profile::{PATHS, Row, Source};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +35,9 @@ pub(crate) fn profile(arguments: &Profile, output: Output) -> Exit {
     if let Some(file) = &arguments.load {
         return load(&client, volume, file);
     }
+    if arguments.learnt {
+        return learnt(&client, volume, arguments.out.as_deref(), output);
+    }
     let out = arguments.out.clone().unwrap_or_else(|| beside(&arguments.config, volume));
     if let Err(why) = ProfileFile::try_write(&out) {
         return fail(&why);
@@ -43,6 +46,18 @@ pub(crate) fn profile(arguments: &Profile, output: Output) -> Exit {
         Ok(measured) => keep(&client, volume, &measured, &out, output),
         Err(error) => failed(&error),
     }
+}
+
+/// Shows what the running server goes by, and saves it if it was told where.
+fn learnt(client: &AdminClient, volume: &str, out: Option<&Path>, output: Output) -> Exit {
+    let learnt: ProfileFile = match client.learnt(volume) {
+        Ok(learnt) => learnt,
+        Err(error) => return failed(&error),
+    };
+    if let Some(Err(why)) = out.map(|out| learnt.write(out)) {
+        return fail(&why);
+    }
+    show(&learnt, output)
 }
 
 fn fail(why: &str) -> Exit {
@@ -178,24 +193,39 @@ fn told(measured: &ProfileFile) -> Result<String, String> {
         ));
     }
     let profile = measured.profile()?;
-    let mut rows: Vec<_> = profile.rows().filter(|row| row.point.submitters == 1).collect();
-    rows.sort_by_key(|row| (row.point.block_bytes, row.point.in_flight));
-    let row = |row: forebay_policy::split::profile::Row| {
-        let mark = if row.source == Source::Interpolated { " ~" } else { "" };
-        let [disk, backend] = row.bytes_per_second;
-        let rate = |rate: f64| format!("{}/s{mark}", size_rounded(rate as u64));
-        let share = if disk + backend > 0.0 { 100.0 * disk / (disk + backend) } else { 100.0 };
-        vec![
-            size(row.point.block_bytes.into()),
-            row.point.in_flight.to_string(),
-            rate(disk),
-            rate(backend),
-            format!("{share:.1} %"),
-        ]
-    };
-    let rows: Vec<_> = rows.into_iter().map(row).collect();
+    // What was measured is the same for all submitters.
+    let is_told = |row: &Row| row.point.submitters == 1 || row.source == Source::Observed;
+    let mut rows: Vec<_> = profile.rows().filter(is_told).collect();
+    rows.sort_by_key(|row| (row.point.block_bytes, row.point.in_flight * row.point.submitters));
+    if rows.iter().any(|row| row.source == Source::Observed) {
+        out.push_str("Figures with * were observed while clients were served.\n");
+    }
+    let rows: Vec<_> = rows.iter().map(cells).collect();
     out.push_str(&table::render(&["READ", "IN FLIGHT", "CACHE DISK", "BACK END", "NETCAS' SHARE"], &rows));
     Ok(out)
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let mark = match row.source {
+        Source::Measured => "",
+        Source::Interpolated => " ~",
+        Source::Observed => " *",
+    };
+    let [disk, backend] = row.bytes_per_second;
+    let rate = |rate: f64| match rate {
+        0.0 => "not known".to_owned(),
+        _ => format!("{}/s{mark}", size_rounded(rate as u64)),
+    };
+    let point = row.point;
+    let in_flight = match point.submitters {
+        1 => point.in_flight.to_string(),
+        _ => format!("{} x {}", point.in_flight, point.submitters),
+    };
+    let share = match disk * backend {
+        0.0 => "-".to_owned(),
+        _ => format!("{:.1} %", 100.0 * disk / (disk + backend)),
+    };
+    vec![size(point.block_bytes.into()), in_flight, rate(disk), rate(backend), share]
 }
 
 /// A line that is drawn over again, where somebody sees it.

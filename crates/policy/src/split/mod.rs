@@ -55,6 +55,7 @@ mod world;
 pub use climb::Climb;
 pub use expected_delay::ExpectedDelay;
 pub use meter::{Meter, PathTick, Tick};
+pub use profile::Profile;
 pub use shared::{Dispatch, SetShare, Shared};
 pub use splitter::{SplitConfig, SplitKind, SplitState, Splitter};
 
@@ -218,6 +219,11 @@ pub trait Split {
     /// How long a control period should be.
     fn period_ns(&self) -> u64 {
         PERIOD_NS
+    }
+
+    /// The profile that it goes by, with what it observed; `None` if it needs none.
+    fn profile(&self) -> Option<&Profile> {
+        None
     }
 }
 

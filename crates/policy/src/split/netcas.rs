@@ -60,11 +60,6 @@ impl<C: Detect, B: Detect> NetCas<C, B> {
         }
     }
 
-    /// The profile with what was observed since.
-    pub fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
     /// Another profile from now on.
     pub fn set_profile(&mut self, profile: Profile) {
         self.profile = profile;
@@ -139,6 +134,10 @@ impl<C: Detect, B: Detect> SetShare for NetCas<C, B> {
             Mode::NoTable | Mode::Warmup => {}
         }
         self.share
+    }
+
+    fn profile(&self) -> Option<&Profile> {
+        Some(&self.profile)
     }
 
     fn report(&self) -> Report {
@@ -236,11 +235,11 @@ mod tests {
         let mut policy = paper(&world);
         world.block_bytes = 256 << 10;
         run(&mut policy, &mut world, 19);
-        assert_eq!(policy.profile().rows().count(), 50, "not before there are baselines");
+        assert_eq!(policy.profile.rows().count(), 50, "not before there are baselines");
         run(&mut policy, &mut world, 100);
-        assert!(policy.profile().rows().any(|row| row.source == Source::Observed));
+        assert!(policy.profile.rows().any(|row| row.source == Source::Observed));
         let point = Point { block_bytes: 256 << 10, in_flight: 16, submitters: 4 };
-        let rate = policy.profile().rate(Path::BACKEND, point).unwrap();
+        let rate = policy.profile.rate(Path::BACKEND, point).unwrap();
         assert!((rate - world.bytes_per_second[1]).abs() < 1e8, "{rate}");
     }
 
@@ -277,9 +276,9 @@ mod tests {
         let mut policy = NetCas::new(profile_of(&world), told(0), told(0));
         run(&mut policy, &mut world, 1);
         policy.backend.0.normal_permil = 500;
-        let before = policy.profile().rate(Path::BACKEND, Point { block_bytes: 4_096, in_flight: 16, submitters: 16 });
+        let before = policy.profile.rate(Path::BACKEND, Point { block_bytes: 4_096, in_flight: 16, submitters: 16 });
         run(&mut policy, &mut world, 5);
-        let after = policy.profile().rate(Path::BACKEND, Point { block_bytes: 4_096, in_flight: 16, submitters: 16 });
+        let after = policy.profile.rate(Path::BACKEND, Point { block_bytes: 4_096, in_flight: 16, submitters: 16 });
         assert_eq!(after.unwrap(), before.unwrap() / 2.0);
     }
 

@@ -3,7 +3,7 @@
 //! NetCAS (Hwang et al., section III-F) tells the ratio from its enforcement: the first may cost what a control period
 //! allows, the second is on every hit's way. A hit that only one path can serve does not count against the share.
 
-use super::{Hit, Meter, PERIOD_NS, Path, PathSet, Report, Split, Tick};
+use super::{Hit, Meter, PERIOD_NS, Path, PathSet, Profile, Report, Split, Tick};
 
 /// Decides the share.
 pub trait SetShare {
@@ -16,6 +16,11 @@ pub trait SetShare {
     /// How long a control period should be.
     fn period_ns(&self) -> u64 {
         PERIOD_NS
+    }
+
+    /// The profile that it goes by, with what it observed; `None` if it needs none.
+    fn profile(&self) -> Option<&Profile> {
+        None
     }
 }
 
@@ -63,5 +68,9 @@ impl<S: SetShare, D: Dispatch> Split for Shared<S, D> {
 
     fn period_ns(&self) -> u64 {
         self.share.period_ns()
+    }
+
+    fn profile(&self) -> Option<&Profile> {
+        self.share.profile()
     }
 }

@@ -263,6 +263,12 @@ impl Splitter {
         self.policy.tick(&tick);
     }
 
+    /// See [`Split::profile`].
+    #[must_use]
+    pub fn profile(&self) -> Option<&Profile> {
+        self.policy.profile()
+    }
+
     /// How it stands.
     #[must_use]
     pub fn state(&self, now_ns: u64) -> SplitState {
