@@ -141,7 +141,10 @@ class Running:
     def _watch(self):
         last = None
         while self.wanted:
-            now = self.site.counters()
+            try:
+                now = self.site.counters()
+            except OSError:
+                return  # Whoever waits for the next sample notices.
             if last is None or now["read_bytes"] != last["read_bytes"]:
                 self.samples.append((time.time(), now))
                 last = now
