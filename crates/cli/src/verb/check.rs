@@ -1,13 +1,16 @@
 //! `forebay check`: is the configuration sound, and what would it take?
 
-use super::{print, print_json};
+use super::{complain, print, print_json};
 use crate::arguments::{Check, Output};
 use crate::budget::Budget;
 use crate::config::unit::{size, size_rounded};
 use crate::config::{self, Environment, Place, Report, Settings, Severity};
 use crate::exit::Exit;
+use crate::profile::{Given, devices};
 use crate::table;
+use forebay_admin::ProfileNote;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::Write;
 
 pub(crate) fn check(arguments: &Check, output: Output, environment: &Environment) -> Exit {
@@ -21,15 +24,29 @@ pub(crate) fn check(arguments: &Check, output: Output, environment: &Environment
             "sound": settings.is_some(),
             "problems": problems(&report),
             "budget": budget,
+            "profiles": settings.as_ref().map(profiles).unwrap_or_default(),
         })),
         Output::Table => {
             let _ = write!(std::io::stderr().lock(), "{report}");
             if let (Some(settings), Some(budget)) = (&settings, &budget) {
                 print(&told(settings, budget));
+                for (volume, note) in profiles(settings).into_iter().filter(|(_, note)| !note.note.is_empty()) {
+                    let verdict = if note.points == 0 { "will not be used" } else { "will be used" };
+                    complain(&format!("volume \"{volume}\": its profile {verdict}: {}", note.note));
+                }
             }
         }
     }
     if settings.is_some() { Exit::Ok } else { Exit::Usage }
+}
+
+/// What becomes of the volumes' profiles on this machine.
+fn profiles(settings: &Settings) -> BTreeMap<String, ProfileNote> {
+    let given = settings.volumes.iter().filter_map(|volume| {
+        let file = volume.profile.as_ref()?;
+        Some((volume.name.clone(), Given::from(file, &devices::of(settings, volume)).note?))
+    });
+    given.collect()
 }
 
 fn problems(report: &Report) -> Vec<Value> {

@@ -309,3 +309,16 @@ fn clients_are_served_while_a_path_is_measured() {
     let tick = world.between(SECOND * 12 / 10, SECOND * 18 / 10);
     assert_near(tick.bytes_per_second(), DISK.bytes_per_second as f64 / 2.0, 0.1);
 }
+
+#[test]
+fn of_a_volume_that_is_hardly_cached_nothing_is_measured() {
+    use forebay_core::VolumeId;
+    use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
+
+    let mut setup = small(Load::IDLE);
+    setup.volumes[0].bytes = 100 * u64::from(PAGE);
+    let mut world = started(&setup);
+    let (volume, path) = (VolumeId(0), forebay_policy::split::Path::BACKEND);
+    let order = MeasureOrder { volume, path, block_bytes: PAGE, in_flight: 8, for_ns: SECOND / 10 };
+    assert_eq!(world.measure(order), Err(MeasureError::TooLittleCached { found: 100 }));
+}
