@@ -14,7 +14,8 @@
 //!
 //! `formula` is a share that stays at what NetCAS does on a free link; `netcas` is all of it.
 //!
-//! Limits: strangers take what is theirs at once; real ones need round trips to find it.
+//! Limits: strangers take what is theirs at once; real ones need round trips to find it. Quickly they come after 2 s,
+//! before the detector of `netcas` has its baselines (4 s): how it follows is only to be seen in full.
 
 mod told;
 

@@ -4,7 +4,7 @@
 //! to rise with the strangers, and the throughput to stay as high as a share chosen for that level would make it.
 //!
 //! How: strangers that take what they can get, from none to 40; 16 jobs of depth 16. Each level is a run of its own,
-//! looked at once it is settled. Shares that stay are tried on a grid at each level.
+//! looked at once it is settled; NetCAS sees the free link first. Shares that stay are tried on a grid at each level.
 
 use crate::Error;
 use crate::experiment::{Experiment, Run};
@@ -25,6 +25,8 @@ const DEPTH: u32 = 16;
 const LOAD: Load = Load::reads(JOBS, DEPTH, READ_BYTES);
 const FLOWS: [u32; 7] = [0, 1, 2, 5, 10, 20, 40];
 const FLOWS_QUICK: [u32; 2] = [0, 40];
+/// NetCAS' detector compares with the free link, and needs 40 periods to know it.
+const BASELINES_NS: u64 = 5 * SECOND_NS;
 const ORTHUS_PAPER: &str = "orthus-paper";
 const STATIC_BEST: &str = "static-best";
 
@@ -146,6 +148,9 @@ fn at_level(flows: u32, free_share: Option<f64>, setup: &Setup, is_quick: bool) 
 
 fn steady(setup: &Setup, kind: SplitKind, span: Span, flows: u32) -> Tick {
     let mut world = world(setup, kind);
+    if flows > 0 && kind.needs_profile() {
+        world.run_for(BASELINES_NS);
+    }
     world.set_competitors(0, Competitors { flows, flow_bytes_per_second: link_bytes_per_second() });
     // A queue behind strangers takes long to show.
     world.run_for(SECOND_NS);
