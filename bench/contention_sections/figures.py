@@ -18,7 +18,7 @@ from .ground import Ground
 from .policies import (
     BACKEND_ONLY, CACHE_ONLY, FORMULA, ORTHUS_PAPER, OURS, PROFILED, STATIC_CONTENDED, Policy, adaptive, fixed,
 )
-from .setting import BACKEND_LATENCY, DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
+from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
 from .site import TICK_S, Load, Site
 
 # A policy has this long to find the share of a new condition, and is then at this part of the best.
@@ -113,7 +113,7 @@ def conduct(setting, report, section, figures):
     with Rig() as rig:
         ground = Ground(rig, LINK_BYTES_PER_SECOND)
         size_bytes = max(figure.size_bytes for figure in figures) or setting.size_bytes
-        site = Site(rig, ground, 0, size_bytes, BACKEND_LATENCY, setting.seed)
+        site = Site(rig, ground, 0, size_bytes, setting)
         site.condition()
         site.disk.shape(DISK_BYTES_PER_SECOND)
         ground.shape_link()

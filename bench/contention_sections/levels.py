@@ -8,7 +8,7 @@ from . import shares
 from .chart import lines
 from .ground import Ground
 from .policies import CACHE_ONLY, ORTHUS_PAPER, OURS, PROFILED, STATIC_BEST, adaptive, fixed
-from .setting import BACKEND_LATENCY, DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
+from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
 from .site import Load, Site
 from .steady import compare
 
@@ -23,7 +23,7 @@ def measure(setting, report):
     found = []
     with Rig() as rig:
         ground = Ground(rig, LINK_BYTES_PER_SECOND)
-        site = Site(rig, ground, 0, setting.size_bytes, BACKEND_LATENCY, setting.seed)
+        site = Site(rig, ground, 0, setting.size_bytes, setting)
         site.condition()
         site.disk.shape(DISK_BYTES_PER_SECOND)
         ground.shape_link()

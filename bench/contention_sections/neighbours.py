@@ -12,7 +12,7 @@ from . import shares
 from .chart import lines
 from .ground import Ground
 from .policies import CACHE_ONLY, OURS, PROFILED, STATIC_BEST, adaptive, fixed
-from .setting import BACKEND_LATENCY, DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
+from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
 from .site import Load, Site
 from .steady import settle_of
 
@@ -20,6 +20,8 @@ SECTION = "neighbours"
 HOSTS = 3
 LOAD = Load(4, 16)
 WATCHED_S = 30
+# Enough for what one of them has in flight.
+LITTLE_MEMORY = "64MiB"
 
 
 class Watched:
@@ -61,7 +63,7 @@ def measure(setting, report):
         return report.skipped(SECTION, "--quick")
     with Rig() as rig:
         ground = Ground(rig, LINK_BYTES_PER_SECOND)
-        sites = [Site(rig, ground, number, setting.size_bytes // 2, BACKEND_LATENCY, setting.seed) for number in range(HOSTS)]
+        sites = [Site(rig, ground, number, setting.size_bytes // 2, setting, LITTLE_MEMORY) for number in range(HOSTS)]
         for site in sites:
             site.condition()
             site.disk.shape(DISK_BYTES_PER_SECOND / HOSTS)

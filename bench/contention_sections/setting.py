@@ -48,7 +48,12 @@ class Setting:
     @property
     def size_bytes(self):
         """Of a volume that is only read."""
-        return (512 if self.quick else 1024) * MIB
+        return (512 if self.quick else 1536) * MIB
+
+    @property
+    def memory(self):
+        """Of the cache: as little as holds what is in flight, so that hits are on the disk."""
+        return "64MiB" if self.quick else "128MiB"
 
 
 def option_parser(description, sections):

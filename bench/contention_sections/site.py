@@ -13,6 +13,7 @@ from rig import KIB, MIB, Forebay, Volume, check, eventually
 from volume_sections.servers import Served
 
 from .policies import CACHE_ONLY
+from .setting import BACKEND_LATENCY
 
 BLOCK_BYTES = 64 * KIB
 TICK_S = 0.1
@@ -48,14 +49,14 @@ class HostedForebay(Forebay):
 class Site:
     """Forebay in a client's namespace over a paced disk, in front of a volume of the store."""
 
-    def __init__(self, rig, ground, number, size_bytes, latency, seed):
+    def __init__(self, rig, ground, number, size_bytes, setting, memory=None):
         self.rig = rig
         self.size_bytes = size_bytes
-        self.seed = seed
+        self.seed = setting.seed
         self.name = f"client{number}"
         self.disk = ground.disk(size_bytes + size_bytes // 8 + 64 * MIB)
-        backend = ground.backend(number, size_bytes, latency)
-        cache = {"disk": self.disk.path, "disk_size": None, "sparse": True, "memory": "64MiB"}
+        backend = ground.backend(number, size_bytes, BACKEND_LATENCY)
+        cache = {"disk": self.disk.path, "disk_size": None, "sparse": True, "memory": memory or setting.memory}
         self.forebay = HostedForebay(
             ground.client(number), rig, [Volume(VOLUME, backend)], cache=cache, limits={"clients_max": 64}, name=self.name
         )
