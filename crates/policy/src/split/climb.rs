@@ -13,7 +13,8 @@
 //!    `share * speed`, on the other `(1 - share) * speed`. Where these two lines meet is tried first if that promises
 //!    something; else the longer part of the bracket is cut by the golden section (Kiefer, 1953). What is too close to
 //!    call is measured again.
-//! 4. *Hold*: rest there; try a neighbour now and then, less often the more that costs; move when it is better on
+//! 4. *Hold*: rest there; try a neighbour now and then, less often the more that costs, further off where the speed is
+//!    flat and closer where it is steep; move when it is better on
 //!    average, and begin anew when it is much better, or when the speed changes by much. When the latency of a path
 //!    does, look around at once: a back end that is free again shows in its latency alone while the cache disk is the
 //!    bottleneck. Where both are, queues move from one to the other for nothing: then rather seldom.
@@ -59,10 +60,13 @@ const LOOK_AROUND: f64 = 0.25;
 const FAR: f64 = 0.08;
 /// Changes of latency are then ignored for so many periods: at first, and at most.
 const DEAF: (u32, u32) = (32, 64);
-/// A neighbour is better after two tries, or half as much after four.
+/// After so many tries a neighbour is better if it is by so much on average.
+const BETTER_AFTER: [(u32, f64); 3] = [(2, BETTER), (4, BETTER / 2.0), (12, BETTER / 4.0)];
 const BETTER: f64 = 0.02;
+/// Tries of a neighbour after which it is known to be no better; and of one that may be.
+const TRIES: (u32, u32) = (4, 16);
 /// One that is so much better is not alone.
-const MUCH: f64 = 0.03;
+const MUCH: f64 = 0.04;
 /// Periods between two tries of a neighbour: at first, and at most.
 const REST: (u32, u32) = (3, 64);
 /// Periods that a mean looks back over.
@@ -375,7 +379,12 @@ fn hold(mut hold: Hold, share: f64, speed: f64, tick: &Tick) -> (State, f64) {
     hold.rested += 1;
     let mut next = hold.centre.share;
     if hold.rested >= hold.rest {
-        (hold.rested, hold.side) = (0, 1 - hold.side);
+        hold.rested = 0;
+        // One that is clearly worse costs more than it tells: it comes every third time.
+        let (last, other) = (hold.sides[hold.side], hold.sides[1 - hold.side]);
+        if other.tries < 2 || other.gain > -CLEARLY || last.gain <= -CLEARLY || last.tries % 3 == 2 {
+            hold.side = 1 - hold.side;
+        }
         next = hold.neighbour();
         hold.trying = next != hold.centre.share;
     }
@@ -389,7 +398,7 @@ fn tried(mut hold: Hold, share: f64, speed: f64) -> (State, f64) {
     side.tries += 1;
     side.gain += (speed / hold.centre.speed - 1.0 - side.gain) / f64::from(side.tries);
     let Side { tries, gain } = *side;
-    if (tries >= 2 && gain > BETTER) || (tries >= 4 && gain > BETTER / 2.0) {
+    if BETTER_AFTER.iter().any(|(after, better)| tries >= *after && gain > *better) {
         hold.centre = Point { share, speed: hold.centre.speed * (1.0 + gain), periods: 2 };
         if gain > MUCH {
             return anew();
@@ -397,13 +406,17 @@ fn tried(mut hold: Hold, share: f64, speed: f64) -> (State, f64) {
         (hold.sides, hold.rest) = ([Side::default(); 2], REST.0);
     } else {
         let looked_around = hold.sides.iter().all(|side| side.tries >= 1 && side.gain < BETTER);
-        if gain < -CLEARLY || (hold.rest == 1 && looked_around) {
+        let is_hopeful = hold.sides.iter().any(|side| side.tries < 2 || side.gain > 0.0);
+        if (gain < -CLEARLY && !is_hopeful) || (hold.rest == 1 && looked_around) {
             hold.rest = (hold.rest * 2).clamp(REST.0, REST.1);
         }
-        if hold.sides.iter().all(|side| side.tries >= 4) {
+        let tries_max = if is_hopeful { TRIES.1 } else { TRIES.0 };
+        if hold.sides.iter().map(|side| side.tries).sum::<u32>() >= 2 * tries_max {
+            // Where nothing changes much, something may further off.
+            let is_flat = hold.sides.iter().all(|side| side.gain > -BETTER);
+            hold.reach = if is_flat { (hold.reach * 2.0).min(FAR) } else { (hold.reach * 0.7).max(REACH.1) };
             hold.sides = [Side::default(); 2];
             hold.rest = (hold.rest * 2).min(REST.1);
-            hold.reach = (hold.reach * 0.7).max(REACH.1);
         }
     }
     let centre = hold.centre.share;
