@@ -53,7 +53,7 @@ class Setting:
     @property
     def memory(self):
         """Of the cache: as little as holds what is in flight, so that hits are on the disk."""
-        return "64MiB" if self.quick else "128MiB"
+        return "64MiB" if self.quick else "160MiB"
 
 
 def option_parser(description, sections):

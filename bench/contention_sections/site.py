@@ -18,6 +18,8 @@ from .setting import BACKEND_LATENCY
 BLOCK_BYTES = 64 * KIB
 TICK_S = 0.1
 VOLUME = "v"
+# The most jobs of a load, and one that fills: each may hold a part of the memory for requests in flight.
+CLIENTS = 17
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Site:
         backend = ground.backend(number, size_bytes, BACKEND_LATENCY)
         cache = {"disk": self.disk.path, "disk_size": None, "sparse": True, "memory": memory or setting.memory}
         self.forebay = HostedForebay(
-            ground.client(number), rig, [Volume(VOLUME, backend)], cache=cache, limits={"clients_max": 64}, name=self.name
+            ground.client(number), rig, [Volume(VOLUME, backend)], cache=cache, limits={"clients_max": CLIENTS}, name=self.name
         )
         self.forebay.start()
         self.loads = 0
