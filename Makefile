@@ -4,7 +4,7 @@
 help:
 	@echo "make demo   see the gain: a slow back end, a cached volume, and hits that are split (half a minute)"
 	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
-	@echo "make bench  every benchmark in bench/, against its peers (about an hour and a half)"
+	@echo "make bench  every benchmark in bench/, against its peers (nearly two hours)"
 	@echo "make experiments  every experiment in full; writes docs/results"
 	@echo "make soak   an hour of load; memory and descriptors must not grow"
 	@echo "make fmt | lint | docs | deps | clean"
