@@ -19,6 +19,8 @@
 //! a quarter of the window looks for the base anew, and sooner if the window halved or the last look found another
 //! base: a path that stays slower is soon the normal one. Silence changes nothing.
 //!
+//! The rate is that of the path while it is busy: the gap before an answer that found the path idle does not count.
+//!
 //! Writes count as being in flight and as answers, and their latencies do not count. A look that writes disturb is
 //! given up.
 //!
@@ -53,6 +55,8 @@ const GROWTH_AT_FIRST: f64 = 0.5;
 /// Answers in a round at least, and how long it is at least.
 const ROUND_MIN: u32 = 16;
 const ROUND_MIN_NS: f64 = 1e6;
+/// A round says something of the rate if the path was busy for so long.
+const BUSY_MIN_NS: f64 = 2e5;
 /// With so many windows in flight the base decides nothing, and it would take long until the queue is gone.
 const CROWDED: f64 = 4.0;
 /// Between two rounds that look for the least latency there are so many others, and so much time.
@@ -68,7 +72,7 @@ const SPARE: f64 = 4.0;
 const NEW: f64 = 0.25;
 /// The same for a base that was too high.
 const DOWN: f64 = 0.75;
-/// Part of the window in such a round.
+/// Part of what is in flight, or of the window if that is less, in such a round.
 const LOOK: f64 = 0.25;
 
 /// Answers of a path, until they make a round.
@@ -80,9 +84,14 @@ struct Round {
     /// Of them, reads, and the sum of their latencies.
     reads: u32,
     latency_ns: f64,
-    /// The sum of all latencies: requests in flight, times how long.
-    busy_ns: f64,
     in_flight_max: u32,
+    /// The gaps before answers, but for those in which the path fell idle, the answers that ended them, and the sum of
+    /// their latencies.
+    busy_ns: u64,
+    busy_answers: u32,
+    busy_latency_ns: f64,
+    /// The last answers came at once after the path was idle.
+    was_idle: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +102,8 @@ struct Estimate {
     looked_window: f64,
     looking: bool,
     look_answers_left: u32,
+    /// Requests that it may have in flight while it looks.
+    look_room: f64,
     latency_ns: f64,
     /// A queue has been seen: the window grows by one and no longer by its half.
     started: bool,
@@ -111,6 +122,7 @@ impl Default for Estimate {
             looked_window: 0.0,
             looking: false,
             look_answers_left: 0,
+            look_room: 1.0,
             latency_ns: 0.0,
             started: false,
             base_ns: 0.0,
@@ -148,9 +160,17 @@ impl Estimate {
         if round.answers == 0 && round.begun_ns == 0 {
             round.begun_ns = done.now_ns.saturating_sub(done.latency_ns);
         }
-        round.last_ns = done.now_ns;
         round.answers += 1;
-        round.busy_ns += done.latency_ns as f64;
+        if done.now_ns > round.last_ns {
+            // Alone when it was ordered: who asks in bursts leaves a path idle in between, and that is no rate of it.
+            round.was_idle = done.in_flight == 1;
+            round.busy_ns += if round.was_idle { 0 } else { done.now_ns - round.last_ns.max(round.begun_ns) };
+            round.last_ns = done.now_ns;
+        }
+        if !round.was_idle {
+            round.busy_answers += 1;
+            round.busy_latency_ns += done.latency_ns as f64;
+        }
         if done.kind != Use::Write {
             round.reads += 1;
             round.latency_ns += done.latency_ns as f64;
@@ -174,7 +194,6 @@ impl Estimate {
             return;
         }
         let latency_ns = (round.latency_ns / f64::from(round.reads)).max(1.0);
-        let rate = f64::from(round.answers) / (now_ns - round.begun_ns).max(1) as f64;
         let in_flight_max = f64::from(round.in_flight_max);
         if self.looking || self.base_ns == 0.0 {
             return self.looked(now_ns, latency_ns);
@@ -187,14 +206,17 @@ impl Estimate {
         } else if self.latency_ns * QUEUED < self.base_ns {
             self.base_ns = self.latency_ns;
         }
-        // Bursts fill a window, and leave it empty in between. Then what was carried is what was asked for.
-        let in_flight = round.busy_ns / (now_ns - round.begun_ns).max(1) as f64;
-        let is_filled = in_flight > FILLED * self.window.min(STEADY * in_flight_max);
         let is_queued = self.latency_ns > QUEUED * self.base_ns;
-        if is_queued && is_filled {
-            self.fit(rate);
-        } else if self.started && rate * self.each_ns > 1.0 {
-            self.each_ns = 1.0 / blend(1.0 / self.each_ns, rate);
+        if round.busy_ns as f64 >= BUSY_MIN_NS {
+            // Bursts fill a window, and leave it empty in between. Then what was carried is what was asked for.
+            let in_flight = round.busy_latency_ns / round.busy_ns as f64;
+            let is_filled = in_flight > FILLED * self.window.min(STEADY * in_flight_max);
+            let rate = f64::from(round.busy_answers) / round.busy_ns as f64;
+            if is_queued && (is_filled || !self.started) {
+                self.fit(rate);
+            } else if self.started && rate * self.each_ns > 1.0 {
+                self.each_ns = 1.0 / blend(1.0 / self.each_ns, rate);
+            }
         }
         if !is_queued && in_flight_max + 1.0 > self.window {
             let part = if self.started { GROWTH } else { GROWTH_AT_FIRST };
@@ -203,8 +225,9 @@ impl Estimate {
         self.rounds_since_look += 1;
         let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns >= self.looked_ns + LOOK_EACH_NS;
         let suspicious = self.rounds_since_look >= ROUNDS_SUSPICIOUS && self.window < self.looked_window / 2.0;
-        let worth_it = in_flight_max > 2.0 * LOOK * self.window && in_flight_max <= CROWDED * self.window;
+        let worth_it = in_flight_max > WINDOW_MIN && in_flight_max <= CROWDED * self.window;
         self.looking = (due || suspicious) && worth_it;
+        self.look_room = (LOOK * self.window.min(in_flight_max)).max(1.0);
         self.look_answers_left = round.in_flight_max + 2 * ROUND_MIN;
     }
 
@@ -245,7 +268,7 @@ impl Estimate {
 
     /// Requests that it may have in flight now.
     fn room(&self) -> f64 {
-        if self.looking { (LOOK * self.window).max(1.0) } else { self.window }
+        if self.looking { self.look_room } else { self.window }
     }
 }
 

@@ -21,10 +21,14 @@ const WORLDS: [[Station; 2]; 5] = [
 
 /// The best of 21 static shares, in requests a second.
 fn best_static(world: [Station; 2], in_flight: usize, jitter: f64) -> f64 {
+    best_static_reaped(world, in_flight, jitter, 1)
+}
+
+fn best_static_reaped(world: [Station; 2], in_flight: usize, jitter: f64, reap_ns: u64) -> f64 {
     let run = |share: u32| {
         let mut split = Shared::new(Fixed::new(f64::from(share) / 20.0), Bwrr::new());
         let mut stations = Stations::new(world);
-        stations.jitter = jitter;
+        (stations.jitter, stations.reap_ns) = (jitter, reap_ns);
         stations.run(&mut split, in_flight, SECOND_NS / 20);
         stations.run(&mut split, in_flight, SECOND_NS / 4).0
     };
@@ -120,6 +124,25 @@ fn noise_costs_little() {
             let (rate, _) = stations.run(&mut split, in_flight, SECOND_NS);
             let best = best_static(world, in_flight, 0.3);
             assert!(rate >= 0.95 * best, "{world:?} {in_flight}: {:.3}", rate / best);
+        }
+    }
+}
+
+#[test]
+fn answers_that_come_in_batches_are_no_queue() {
+    let slow_disk = Station { latency_ns: 100_000, each_ns: 400_000 };
+    let slow_link = Station { latency_ns: 2_000_000, each_ns: 550_000 };
+    for world in [[DISK, NEAR], [DISK, FAR], [slow_disk, slow_link]] {
+        for in_flight in [16, 64, 256] {
+            for reap_ns in [100_000, 1_000_000, 5_000_000] {
+                let mut split = ExpectedDelay::default();
+                let mut stations = Stations::new(world);
+                stations.reap_ns = reap_ns;
+                stations.run(&mut split, in_flight, SECOND_NS);
+                let (rate, _) = stations.run(&mut split, in_flight, 2 * SECOND_NS);
+                let best = best_static_reaped(world, in_flight, 0.0, reap_ns);
+                assert!(rate >= 0.93 * best, "{world:?} {in_flight} {reap_ns}: {:.3}", rate / best);
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Stations {
     pub stations: [Station; 2],
     /// Mean of an exponentially distributed part that is added to each latency, as a part of it.
     pub jitter: f64,
+    /// Answers are only looked for at multiples of this.
+    pub reap_ns: u64,
     rng: Rng,
     free_ns: [u64; 2],
     now_ns: u64,
@@ -37,6 +39,7 @@ impl Stations {
         Self {
             stations,
             jitter: 0.0,
+            reap_ns: 1,
             rng,
             free_ns,
             now_ns: 0,
@@ -54,7 +57,7 @@ impl Stations {
         self.free_ns[at] = self.free_ns[at].max(self.now_ns) + station.each_ns;
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let latency_ns = station.latency_ns as f64 * (1.0 - self.jitter * (1.0 - uniform).ln());
-        let end_ns = self.free_ns[at].max(self.now_ns + latency_ns as u64);
+        let end_ns = self.free_ns[at].max(self.now_ns + latency_ns as u64).next_multiple_of(self.reap_ns);
         let in_flight = self.meter.started(path, BYTES, Use::Hit);
         self.order += 1;
         self.under_way.insert((end_ns, self.order, at, self.now_ns, in_flight));
