@@ -23,6 +23,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from rig import FuseDisk, check, eventually, run
 from rig.verdict import SKIPPED
@@ -31,6 +32,8 @@ INSIDE = "FOREBAY_BENCH_INSIDE"
 CLONE_NEWNET = 0x40000000
 STORE_PORT = 10809
 STREAM_PORT = 5201
+# More than the cache has in flight.
+FUSE_READS_MAX = 4096
 PROGRAMS = ("fio", "nbdkit", "nbdfuse", "fusermount3", "iperf3", "ip", "tc", "unshare", "nsenter")
 NETWORK = "10.66.0"
 RACK = "rack"
@@ -182,6 +185,17 @@ class Ground:
         run("umount", "/run", ok=None)
 
 
+def _lift_fuse_limit(path):
+    """FUSE takes 12 reads at once, and lets whoever submits one more wait for its turn; no disk does that. Everything
+    else that the thread has to do would wait with it: a read of the back end took 17 ms instead of 3."""
+    control = Path("/sys/fs/fuse/connections")
+    run("mount", "-t", "fusectl", "none", str(control))
+    connection = control / str(os.minor(os.stat(path).st_dev))
+    for limit in ("max_background", "congestion_threshold"):
+        (connection / limit).write_text(str(FUSE_READS_MAX))
+    run("umount", str(control))
+
+
 class Disk:
     """A cache disk whose rate can be set: `path` is what Forebay is given."""
 
@@ -201,6 +215,7 @@ class Disk:
         eventually(lambda: _answers(f"10.67.{number}.2", STORE_PORT), "the paced disk answers")
         fuse.open()
         self.path = fuse.path
+        _lift_fuse_limit(self.path)
 
     def shape(self, bytes_per_second):
         _shape(self.name, "eth0", bytes_per_second, DISK_QUEUE)
