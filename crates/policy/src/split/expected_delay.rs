@@ -105,7 +105,7 @@ struct Estimate {
     /// Requests that it may have in flight while it looks.
     look_room: f64,
     latency_ns: f64,
-    /// A queue has been seen: the window grows by one and no longer by its half.
+    /// A queue has been seen: the window grows by [`GROWTH`], no longer by [`GROWTH_AT_FIRST`].
     started: bool,
     /// What a choice needs: the least latency, the delay that each request in flight adds, and how many there may be.
     base_ns: f64,
@@ -159,12 +159,13 @@ impl Estimate {
         let round = &mut self.round;
         if round.answers == 0 && round.begun_ns == 0 {
             round.begun_ns = done.now_ns.saturating_sub(done.latency_ns);
+            round.last_ns = round.begun_ns;
         }
         round.answers += 1;
         if done.now_ns > round.last_ns {
             // Alone when it was ordered: who asks in bursts leaves a path idle in between, and that is no rate of it.
             round.was_idle = done.in_flight == 1;
-            round.busy_ns += if round.was_idle { 0 } else { done.now_ns - round.last_ns.max(round.begun_ns) };
+            round.busy_ns += if round.was_idle { 0 } else { done.now_ns - round.last_ns };
             round.last_ns = done.now_ns;
         }
         if !round.was_idle {
@@ -233,17 +234,15 @@ impl Estimate {
 
     /// A round with next to no queue ended.
     fn looked(&mut self, now_ns: u64, latency_ns: f64) {
+        self.end_look(now_ns);
         if self.base_ns == 0.0 || latency_ns > ANOTHER * self.base_ns || latency_ns * ANOTHER < self.base_ns {
             // Another path, in effect: it starts as a new one does.
             (self.base_ns, self.latency_ns, self.started) = (latency_ns, latency_ns, false);
-            self.end_look(now_ns);
             // The first base is seen through a queue, and so may be the next.
             self.looked_window = f64::INFINITY;
-            return;
         } else {
             self.correct_base(latency_ns);
         }
-        self.end_look(now_ns);
     }
 
     /// Down faster than up: a queue makes latencies longer, and nothing makes them shorter.

@@ -133,7 +133,7 @@ pub struct SplitState {
     pub config: SplitConfig,
     /// What the policy believes.
     pub report: Report,
-    /// Reads in flight on each path, those that had no choice too.
+    /// Reads and writes in flight on each path, reads that had no choice too.
     pub in_flight: [u32; PATHS_MAX],
     /// Whether the back end is left alone, since a read of it failed or was late.
     pub is_suspended: bool,
