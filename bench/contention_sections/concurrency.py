@@ -4,10 +4,8 @@ from rig import Rig
 
 from . import shares
 from .chart import lines
-from .ground import Ground
-from .policies import BACKEND_ONLY, CACHE_ONLY, OURS, PROFILED, STATIC_BEST, Policy, adaptive, fixed
-from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
-from .site import Load, Site
+from .policies import BACKEND_ONLY, CACHE_ONLY, OURS, STATIC_BEST, Policy, adaptive, fixed
+from .site import Load, ready
 from .steady import compare
 
 SECTION = "concurrency"
@@ -22,13 +20,7 @@ def measure(setting, report):
         return report.skipped(SECTION, "--quick")
     found = []
     with Rig() as rig:
-        ground = Ground(rig, LINK_BYTES_PER_SECOND)
-        site = Site(rig, ground, 0, setting.size_bytes, setting)
-        site.condition()
-        site.disk.shape(DISK_BYTES_PER_SECOND)
-        ground.shape_link()
-        if PROFILED in setting.known:
-            site.profile()
+        _, [site] = ready(rig, setting, setting.size_bytes)
         for load in POINTS:
             percent, _ = shares.search([site], load, 0.8, 1.6)
             policies = [OFF, CACHE_ONLY, BACKEND_ONLY, fixed(STATIC_BEST, percent), *adaptive(setting)]

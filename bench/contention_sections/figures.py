@@ -14,12 +14,11 @@ from rig import GIB, Rig
 
 from . import shares
 from .chart import lines
-from .ground import Ground
 from .policies import (
-    BACKEND_ONLY, CACHE_ONLY, FORMULA, ORTHUS_PAPER, OURS, PROFILED, STATIC_CONTENDED, Policy, adaptive, fixed,
+    BACKEND_ONLY, CACHE_ONLY, FORMULA, ORTHUS_PAPER, OURS, STATIC_CONTENDED, Policy, adaptive, fixed,
 )
-from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
-from .site import TICK_S, Load, Site
+from .setting import DISK_BYTES_PER_SECOND
+from .site import TICK_S, Load, ready
 
 # A policy has this long to find the share of a new condition, and is then at this part of the best.
 FIND_S = 1.0
@@ -111,14 +110,8 @@ def measure_slow_disk(setting, report):
 def conduct(setting, report, section, figures):
     trials = []
     with Rig() as rig:
-        ground = Ground(rig, LINK_BYTES_PER_SECOND)
         size_bytes = max(figure.size_bytes for figure in figures) or setting.size_bytes
-        site = Site(rig, ground, 0, size_bytes, setting)
-        site.condition()
-        site.disk.shape(DISK_BYTES_PER_SECOND)
-        ground.shape_link()
-        if PROFILED in setting.known:
-            site.profile()
+        ground, [site] = ready(rig, setting, size_bytes)
         for figure in figures:
             found = all_through(setting, ground, site, figure)
             tell(setting, report, section, figure, found)

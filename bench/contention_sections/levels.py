@@ -6,10 +6,8 @@ from rig import Rig
 
 from . import shares
 from .chart import lines
-from .ground import Ground
-from .policies import CACHE_ONLY, ORTHUS_PAPER, OURS, PROFILED, STATIC_BEST, adaptive, fixed
-from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
-from .site import Load, Site
+from .policies import CACHE_ONLY, ORTHUS_PAPER, OURS, STATIC_BEST, adaptive, fixed
+from .site import Load, ready
 from .steady import compare
 
 SECTION = "levels"
@@ -22,13 +20,7 @@ def measure(setting, report):
         return report.skipped(SECTION, "--quick")
     found = []
     with Rig() as rig:
-        ground = Ground(rig, LINK_BYTES_PER_SECOND)
-        site = Site(rig, ground, 0, setting.size_bytes, setting)
-        site.condition()
-        site.disk.shape(DISK_BYTES_PER_SECOND)
-        ground.shape_link()
-        if PROFILED in setting.known:
-            site.profile()
+        ground, [site] = ready(rig, setting, setting.size_bytes)
         free = None
         for flows in FLOWS:
             with strangers(ground, flows):

@@ -10,10 +10,8 @@ from rig import Rig
 
 from . import shares
 from .chart import lines
-from .ground import Ground
-from .policies import CACHE_ONLY, OURS, PROFILED, STATIC_BEST, adaptive, fixed
-from .setting import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
-from .site import Load, Site
+from .policies import CACHE_ONLY, OURS, STATIC_BEST, adaptive, fixed
+from .site import Load, ready
 from .steady import settle_of
 
 SECTION = "neighbours"
@@ -62,15 +60,7 @@ def measure(setting, report):
     if setting.quick:
         return report.skipped(SECTION, "--quick")
     with Rig() as rig:
-        ground = Ground(rig, LINK_BYTES_PER_SECOND)
-        sites = [Site(rig, ground, number, setting.size_bytes // 2, setting, LITTLE_MEMORY) for number in range(HOSTS)]
-        for site in sites:
-            site.condition()
-            site.disk.shape(DISK_BYTES_PER_SECOND / HOSTS)
-        ground.shape_link()
-        if PROFILED in setting.known:
-            for site in sites:
-                site.profile()
+        _, sites = ready(rig, setting, setting.size_bytes // 2, HOSTS, LITTLE_MEMORY)
         percent, _ = shares.search(sites, LOAD, 1.0, 1.6)
         found = []
         for policy in [CACHE_ONLY, fixed(STATIC_BEST, percent), *adaptive(setting)]:

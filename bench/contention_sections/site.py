@@ -12,8 +12,9 @@ from measure.fio import COMMANDS
 from rig import KIB, MIB, Forebay, Volume, check, eventually
 from volume_sections.servers import Served
 
-from .policies import CACHE_ONLY
-from .setting import BACKEND_LATENCY
+from .ground import Ground
+from .policies import CACHE_ONLY, PROFILED
+from .setting import BACKEND_LATENCY, DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND
 
 BLOCK_BYTES = 64 * KIB
 TICK_S = 0.1
@@ -236,3 +237,18 @@ def parse(prefix):
         to = int(stamp) / 1000
         rows.append((to - TICK_S, to, int(kib_per_s) * 1024))
     return rows
+
+
+def ready(rig, setting, size_bytes, hosts=1, memory=None):
+    """The ground and so many sites on it, which share the rate of one disk and one link: every page cached, paced, and
+    profiled if a policy wants that."""
+    ground = Ground(rig, LINK_BYTES_PER_SECOND)
+    sites = [Site(rig, ground, number, size_bytes, setting, memory) for number in range(hosts)]
+    for site in sites:
+        site.condition()
+        site.disk.shape(DISK_BYTES_PER_SECOND / hosts)
+    ground.shape_link()
+    if PROFILED in setting.known:
+        for site in sites:
+            site.profile()
+    return ground, sites
