@@ -35,6 +35,8 @@ seeds! {
     a_page_in_doubt_is_read_before_it_is_dropped: 6_001_479;
     /// A split read was given up, its slot could not help any more, and the back end was not asked again.
     a_read_that_was_given_up_has_lost_its_slot: 8_000_619;
+    /// A flush failed and its answer was lost: what was read before the replay was cached, and older than the replay.
+    a_failed_flush_is_never_heard_of: 11_003_816;
 }
 
 #[test]

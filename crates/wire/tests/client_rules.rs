@@ -319,6 +319,42 @@ fn a_failed_flush_tells_for_itself_and_a_forced_one_through_the_next() {
     assert_eq!(bench.done(7, Op::FLUSH), Ok(()));
 }
 
+/// The flush fails, and the server drops what it covers; a read sees that, and the replay brings the write back.
+#[test]
+fn what_was_read_of_held_writes_while_a_flush_was_under_way_is_in_doubt_when_its_answer_is_lost() {
+    let (mut bench, conn) = Bench::ready(config(), terms());
+    assert_eq!(bench.done(1, write(0, KIB)), Ok(()));
+    bench.submit(2, Op::FLUSH);
+    let flush = bench.sent();
+    assert_eq!(bench.done(3, read(0, 4 * KIB)), Ok(()));
+    assert_eq!(bench.done(4, read(8 * KIB, KIB)), Ok(()));
+    bench.closed(conn, ClosedBy::Peer);
+    bench.pass(8 * MS);
+    bench.connect(terms());
+    assert_eq!(bench.in_doubt, [(0, 4 * KIB)], "where a write is held");
+    assert_eq!(bench.answer(Ok(())), write(0, KIB));
+    assert_eq!(bench.answer(Ok(())), flush.1.op);
+    assert_eq!(bench.completed(2), Ok(()), "nothing is lost");
+    assert_eq!(bench.in_doubt.len(), 1);
+}
+
+#[test]
+fn what_was_read_under_a_flush_that_is_answered_is_not_in_doubt_later() {
+    let (mut bench, conn) = Bench::ready(config(), terms());
+    assert_eq!(bench.done(1, write(0, KIB)), Ok(()));
+    bench.submit(2, Op::FLUSH);
+    let flush = bench.sent();
+    assert_eq!(bench.done(3, read(0, KIB)), Ok(()));
+    bench.reply(flush, Ok(()));
+    assert_eq!(bench.completed(2), Ok(()));
+    assert_eq!(bench.done(4, write(0, KIB)), Ok(()));
+    bench.closed(conn, ClosedBy::Peer);
+    bench.pass(8 * MS);
+    bench.connect(terms());
+    assert_eq!(bench.answer(Ok(())), write(0, KIB));
+    assert!(bench.in_doubt.is_empty());
+}
+
 #[test]
 fn many_ranges_in_doubt_are_told_as_the_whole_export() {
     let (mut bench, _) = Bench::ready(Config { held_bytes_max: 256 * KIB, held_count_max: 200, ..config() }, terms());

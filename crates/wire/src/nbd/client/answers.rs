@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::action::{Action, CloseWhy, Conn, Failure, Kind, Op, Report};
 use super::connection::Work;
-use super::doubt::EVERYTHING;
+use super::doubt::{EVERYTHING, Uncertain};
 use super::outstanding::{Key, Stand};
 use super::{Client, FlushUnderWay, Phase};
 use crate::nbd::constants::{Errno, TransmissionFlags};
@@ -48,6 +48,11 @@ impl Client {
         let operation = self.outstanding.get_mut(key);
         let (token, op, reserved) = (operation.token, operation.op, operation.reserved);
         operation.reserved = false;
+        let may_be_old = op.kind == Kind::Read && (self.flush.is_some() || self.flush_unheard);
+        if may_be_old && self.held.overlaps(op.range()) {
+            let stamp = self.tick();
+            self.read_under_flush.add(op.range(), stamp);
+        }
         if reserved {
             let answered = self.tick();
             let held = self.held.hold(sent, answered);
@@ -65,6 +70,9 @@ impl Client {
 
     fn flush_answered(&mut self, result: Result<(), Errno>) {
         let flush = self.flush.take().expect("a flush under way");
+        if !self.flush_unheard {
+            self.read_under_flush = Uncertain::default();
+        }
         match result {
             Err(error) => self.flush_failed(flush, error),
             Ok(()) if flush.epoch == self.epoch => self.flush_done(flush),

@@ -81,6 +81,7 @@ impl Client {
             Work::Replay(_) => {}
             Work::Flush => {
                 let flush = self.flush.take().expect("a flush under way");
+                self.flush_unheard |= !self.held.is_empty();
                 self.flush_again(flush);
             }
         }

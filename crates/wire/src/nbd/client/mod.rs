@@ -37,8 +37,10 @@
 //!   another size, flags or block sizes, the writes are no longer held, [`Action::InDoubt`] names their ranges, and the
 //!   next flush fails with [`Failure::InDoubt`], once (a flush that itself failed has told already). What was in flight
 //!   when a flush failed is replayed once answered. Ranges of writes that failed are named too when a replay is due and
-//!   when a flush fails, until one succeeds: a restart may change what they read as. For a caller that caches: drop
-//!   what is named, and what was read since is good again.
+//!   when a flush fails, until one succeeds: a restart may change what they read as. A flush whose answer is lost may
+//!   have failed too: what was read since it was sent, of ranges with held writes, may be older than these, which the
+//!   replay brings back. It is named as well. For a caller that caches: drop what is named, and what was read since is
+//!   good again.
 //! - **Inheritance.** A process that died may have left unflushed writes behind, which nobody holds: a server that restarts
 //!   forgets them, whoever has read them since. So the first request is a flush, and nothing else is sent before its
 //!   answer. If it fails, so does the next that is asked for, and everything is uncertain until one succeeds.
@@ -151,6 +153,10 @@ pub struct Client {
     flush: Option<FlushUnderWay>,
     held: HeldWrites,
     uncertain: Uncertain,
+    /// What was read of held writes since the last flush was sent.
+    read_under_flush: Uncertain,
+    /// A flush was lost with its connection, and the replay that is due has not begun.
+    flush_unheard: bool,
     /// No flush was answered yet: what would be read may be another process's, and go when the server restarts.
     inherited: bool,
     /// Acknowledged writes are lost, and no flush has told yet.
@@ -189,6 +195,8 @@ impl Client {
             flush: None,
             held: HeldWrites::new(config.held_bytes_max, config.held_count_max),
             uncertain: Uncertain::default(),
+            read_under_flush: Uncertain::default(),
+            flush_unheard: false,
             inherited: true,
             untold: false,
             changing: Vec::new(),

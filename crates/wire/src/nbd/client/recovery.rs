@@ -56,7 +56,11 @@ impl Client {
 
     fn start_replay(&mut self) {
         self.phase = Phase::Replaying;
-        let ranges = self.uncertain.ranges();
+        let mut ranges = self.uncertain.ranges();
+        let read = core::mem::take(&mut self.read_under_flush);
+        if core::mem::take(&mut self.flush_unheard) {
+            ranges.extend(read.ranges());
+        }
         self.name_in_doubt(ranges);
         if !self.can(TransmissionFlags::SEND_FLUSH) {
             // Nothing will settle them, and nothing needs to: such a server is trusted to write through.
