@@ -33,8 +33,9 @@ pub enum Event<'a> {
     TableScanned { op: OpId, first_slot: u32, records: &'a [SlotRecord], crcs: &'a [u32] },
     /// Drop clean pages of a volume's range from both tiers (`forebay evict`). Answered by [`crate::Action::Reply`].
     Evict { volume: VolumeId, tag: u64, offset: u64, length: u64 },
-    /// The back end may have lost acknowledged writes in this range: its clean pages are dropped.
-    InDoubt { volume: VolumeId, offset: u64, length: u64 },
+    /// What is cached of this range may not be what the back end holds: its clean pages are dropped. `is_lost`: the back
+    /// end may have lost acknowledged writes.
+    InDoubt { volume: VolumeId, offset: u64, length: u64, is_lost: bool },
     /// Bring the cache disk up to date now and mark it clean: no write comes after this (`SIGTERM`). Answered by a
     /// [`crate::Action::Reply`] when everything is durable; with an error if a back end does not flush, and then without
     /// the clean mark.

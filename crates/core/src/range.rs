@@ -154,14 +154,14 @@ impl Cache {
                 (volume, Kind::Zero { fua, no_hole }, Some(tag), offset, length)
             }
             Event::Evict { volume, tag, offset, length } => (volume, Kind::Evict, Some(tag), offset, length),
-            Event::InDoubt { volume, offset, length } => {
-                (volume, Kind::InDoubt { only_set: false }, None, offset, length)
+            Event::InDoubt { volume, offset, length, is_lost } => {
+                if is_lost {
+                    self.tell_loss(volume, offset, offset.saturating_add(length), actions);
+                }
+                return self.doubt(volume, offset, length, Kind::InDoubt { only_set: false });
             }
             _ => return,
         };
-        if matches!(kind, Kind::InDoubt { .. }) {
-            return self.doubt(volume, offset, length, kind, actions);
-        }
         let modifies = matches!(kind, Kind::Trim { .. } | Kind::Zero { .. });
         let refusal = match self.check_range(volume, offset, length) {
             Err(error) => Some(error),
@@ -184,7 +184,8 @@ impl Cache {
     /// The back end may have lost what was not flushed: everything written since leaves the cache.
     pub(crate) fn doubt_unflushed(&mut self, volume: VolumeId, actions: &mut Actions) {
         let bytes = self.volume(volume).bytes;
-        self.doubt(volume, 0, bytes, Kind::InDoubt { only_set: true }, actions);
+        self.tell_loss(volume, 0, bytes, actions);
+        self.doubt(volume, 0, bytes, Kind::InDoubt { only_set: true });
     }
 
     /// Whether a part has to wait for a range; it is queued then.
@@ -202,7 +203,7 @@ impl Cache {
     }
 
     /// From now on the regions count as written, whatever has to be waited for until they are dropped.
-    fn doubt(&mut self, volume: VolumeId, offset: u64, length: u64, kind: Kind, actions: &mut Actions) {
+    fn doubt(&mut self, volume: VolumeId, offset: u64, length: u64, kind: Kind) {
         let v = &mut self.volumes[volume.index()];
         let end = offset.saturating_add(length).min(v.bytes);
         if end <= offset {
@@ -215,14 +216,13 @@ impl Cache {
         v.intent.doubt(regions);
         v.doubts += 1;
         self.intent_asked = true;
-        self.fail_half_done(volume, offset, end);
-        actions.push(Action::Notice(Notice::BackendLost { volume }));
         self.add_range(volume, kind, None, offset, end);
     }
 
     /// What was done of requests that are still under way may be lost. They are not answered yet, so the flush that tells
     /// of the loss does not tell of theirs: they have to fail themselves.
-    fn fail_half_done(&mut self, volume: VolumeId, offset: u64, end: u64) {
+    fn tell_loss(&mut self, volume: VolumeId, offset: u64, end: u64, actions: &mut Actions) {
+        actions.push(Action::Notice(Notice::BackendLost { volume }));
         self.requests.fail_half_written(volume, offset, end);
         for range in self.ranges.list.iter_mut().flatten() {
             let done = range.begin..range.offset;

@@ -83,6 +83,15 @@ pub struct DeviceDone {
     pub result: Result<(), IoError>,
 }
 
+/// A range whose cached bytes are to be dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// Bytes of the device.
+    pub range: std::ops::Range<u64>,
+    /// Answered writes may be gone (the device restarted without them). Otherwise only what was read may be old.
+    pub is_lost: bool,
+}
+
 /// An asynchronous byte device. See the module's contract.
 pub trait Device {
     /// Size and abilities; constant while the device is attached.
@@ -103,9 +112,9 @@ pub trait Device {
     /// all others go on with it. Layers need not pass it on.
     fn give_up(&mut self, _now_ns: u64, _token: u64) {}
 
-    /// Appends the ranges whose answered writes the device may have lost (it restarted without them). Told once, after
-    /// the flush that failed for it. Layers pass it on.
-    fn lost(&mut self, _ranges: &mut Vec<std::ops::Range<u64>>) {}
+    /// Appends what has come in doubt since asked last. A loss is told once, after the flush that failed for it. Layers
+    /// pass it on.
+    fn in_doubt(&mut self, _doubts: &mut Vec<Doubt>) {}
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -124,7 +133,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn give_up(&mut self, now_ns: u64, token: u64) {
         (**self).give_up(now_ns, token);
     }
-    fn lost(&mut self, ranges: &mut Vec<std::ops::Range<u64>>) {
-        (**self).lost(ranges);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        (**self).in_doubt(doubts);
     }
 }

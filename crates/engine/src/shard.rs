@@ -27,7 +27,7 @@ use forebay_core::{
 use forebay_uring::Arena;
 
 use crate::attach::{CacheDisk, block_checksums};
-use crate::device::{Device, DeviceDone, DeviceOp, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, OpKind};
 use crate::front::{Front, FrontEvent};
 use crate::reactor::Reactor;
 use measure::{Measure, MeasureError, MeasureOrder, Measured};
@@ -163,7 +163,7 @@ pub struct Shard<R, F> {
     done: Vec<DeviceDone>,
     crcs: Vec<u32>,
     records: Vec<SlotRecord>,
-    lost: Vec<std::ops::Range<u64>>,
+    doubts: Vec<Doubt>,
 }
 
 impl<R: Reactor, F: Front> Shard<R, F> {
@@ -196,7 +196,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             done: Vec::with_capacity(256),
             crcs: Vec::with_capacity(4096),
             records: Vec::new(),
-            lost: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 
@@ -343,15 +343,15 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             backend.poll(now_ns, &mut done);
         }
         // What is lost comes first: a flush that ended well in the same turn does not cover it.
-        let mut lost = std::mem::take(&mut self.lost);
-        for volume in 0..self.parts.backends.len() {
-            self.parts.backends[volume].lost(&mut lost);
-            for range in lost.drain(..) {
-                let (offset, length) = (range.start, range.end - range.start);
-                self.step(now_ns, Event::InDoubt { volume: VolumeId(volume as u16), offset, length });
+        let mut doubts = std::mem::take(&mut self.doubts);
+        for at in 0..self.parts.backends.len() {
+            self.parts.backends[at].in_doubt(&mut doubts);
+            for Doubt { range, is_lost } in doubts.drain(..) {
+                let (volume, offset, length) = (VolumeId(at as u16), range.start, range.end - range.start);
+                self.step(now_ns, Event::InDoubt { volume, offset, length, is_lost });
             }
         }
-        self.lost = lost;
+        self.doubts = doubts;
         let count = done.len();
         for DeviceDone { token, result } in done.drain(..) {
             if token & measure::TOKEN != 0 {

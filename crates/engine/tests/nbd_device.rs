@@ -2,7 +2,7 @@
 
 mod rig;
 
-use forebay_engine::device::{Device, DeviceDone, DeviceOp, FrameId, IoError, OpKind};
+use forebay_engine::device::{Device, DeviceDone, DeviceOp, Doubt, FrameId, IoError, OpKind};
 use forebay_engine::devices::nbd::{NbdAddress, NbdDevice, NbdOpenError, NbdOptions, NbdTarget};
 use forebay_engine::reactor::Reactor;
 use forebay_wire::nbd::BlockSizes;
@@ -39,14 +39,14 @@ struct Bench {
     rig: Rig,
     device: NbdDevice,
     done: Vec<DeviceDone>,
-    lost: Vec<std::ops::Range<u64>>,
+    doubts: Vec<Doubt>,
 }
 
 impl Bench {
     fn new(server: &Server, options: NbdOptions) -> Self {
         let mut rig = Rig::new();
         let device = open(&mut rig, server.socket(), EXPORT, options);
-        Self { rig, device, done: Vec::new(), lost: Vec::new() }
+        Self { rig, device, done: Vec::new(), doubts: Vec::new() }
     }
 
     fn submit(&mut self, token: u64, kind: OpKind, offset: u64, length: u64) {
@@ -60,7 +60,7 @@ impl Bench {
         loop {
             let now_ns = self.rig.reactor.now_ns();
             self.device.poll(now_ns, &mut self.done);
-            self.device.lost(&mut self.lost);
+            self.device.in_doubt(&mut self.doubts);
             if let Some(done) = self.done.pop() {
                 return done;
             }
@@ -182,7 +182,7 @@ fn a_server_that_restarts_with_a_volatile_cache_gets_the_unflushed_writes_again(
     assert_eq!([bench.read(1), bench.read(2), bench.read(3)], [11, 23, 33]);
     assert_eq!(bench.run(OpKind::Flush, 0, 0), Ok(()));
     assert_eq!(server.durable(2 * 4096, 1), [23]);
-    assert!(bench.device.status().get().counters.replayed >= 2 && bench.lost.is_empty());
+    assert!(bench.device.status().get().counters.replayed >= 2 && bench.doubts.is_empty());
 }
 
 #[test]
@@ -235,5 +235,5 @@ fn a_server_that_comes_back_as_another_export_is_refused_and_what_is_lost_is_nam
     server.start();
     assert_eq!(bench.run(OpKind::Read, 0, 4096), Err(IoError::TimedOut));
     assert_eq!(bench.run(OpKind::Flush, 0, 0), Err(IoError::TimedOut));
-    assert!(bench.lost.iter().any(|range| range.contains(&4096)), "{:?}", bench.lost);
+    assert!(bench.doubts.iter().any(|doubt| doubt.is_lost && doubt.range.contains(&4096)), "{:?}", bench.doubts);
 }

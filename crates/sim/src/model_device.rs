@@ -18,7 +18,6 @@ use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, Op
 use forebay_uring::{Access, Arena, Hold};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// How a disk behaves. Chances are of a thousand.
@@ -496,6 +495,4 @@ impl Device for ModelDevice {
     fn next_ns(&self) -> Option<u64> {
         self.running.first_key_value().map(|((at_ns, _), _)| *at_ns)
     }
-
-    fn lost(&mut self, _ranges: &mut Vec<Range<u64>>) {}
 }

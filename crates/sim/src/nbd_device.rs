@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use crate::model_device::{hold_of, order_to_backend, print_of};
 use crate::nbd_server::{Arrived, Server};
-use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use forebay_engine::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 use forebay_uring::{Arena, Hold};
 use forebay_wire::nbd::client::{
     Action, Client, ClosedBy, Config, Conn, Failure, HeldId, Kind, Op, Payload, Report, Request, Token,
@@ -16,7 +16,6 @@ use forebay_wire::nbd::client::{
 use forebay_wire::nbd::constants::{Errno, TransmissionFlags};
 use forebay_wire::nbd::{BlockSizes, Terms};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -51,7 +50,7 @@ pub struct NbdDevice {
     /// By place of the connection and cookie: whose buffer a read's bytes go to.
     reads: BTreeMap<(usize, u64), u64>,
     ended: Vec<DeviceDone>,
-    lost: Vec<Range<u64>>,
+    doubts: Vec<Doubt>,
 }
 
 impl NbdDevice {
@@ -91,7 +90,7 @@ impl NbdDevice {
             held: BTreeMap::new(),
             reads: BTreeMap::new(),
             ended: Vec::new(),
-            lost: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 
@@ -134,11 +133,11 @@ impl NbdDevice {
                     self.held.remove(&held).expect("a copy is released once");
                 }
                 Action::Complete { token, result } => self.complete(token, result),
-                Action::InDoubt { offset, length } => {
+                Action::InDoubt { offset, length, is_lost } => {
                     let end = offset.saturating_add(length).min(self.server.medium.borrow().bytes());
                     self.ledger.count(Count::InDoubt, offset, end - offset);
                     if !self.ledger.has(Bug::DoubtHidden) {
-                        self.lost.push(offset..end);
+                        self.doubts.push(Doubt { range: offset..end, is_lost });
                     }
                 }
                 Action::Report(report) => self.report(report),
@@ -373,7 +372,7 @@ impl Device for NbdDevice {
     }
 
     fn next_ns(&self) -> Option<u64> {
-        if !self.ended.is_empty() || !self.lost.is_empty() || self.server.has_cut() {
+        if !self.ended.is_empty() || !self.doubts.is_empty() || self.server.has_cut() {
             return Some(0);
         }
         let incarnation = self.server.incarnation.get();
@@ -386,10 +385,10 @@ impl Device for NbdDevice {
         links.chain(self.server.next_ns()).chain(self.client.next_timeout()).min()
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        if !self.lost.is_empty() && !self.ledger.is_cut() {
-            self.server.doubted();
-            ranges.append(&mut self.lost);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        if !self.doubts.is_empty() && !self.ledger.is_cut() {
+            self.server.doubted(self.doubts.iter().any(|doubt| doubt.is_lost));
+            doubts.append(&mut self.doubts);
         }
     }
 }

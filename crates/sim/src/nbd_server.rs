@@ -364,9 +364,9 @@ impl Server {
     }
 
     /// The client tells what is in doubt: what was read until now decides nothing.
-    pub fn doubted(&self) {
+    pub fn doubted(&self, is_lost: bool) {
         let mut oracle = self.shared.oracle.borrow_mut();
-        if self.dropped.replace(false) { oracle.lost(self.volume) } else { oracle.doubted(self.volume) }
+        if is_lost && self.dropped.replace(false) { oracle.lost(self.volume) } else { oracle.doubted(self.volume) }
     }
 
     /// The machine that it runs on loses power, with the client's.

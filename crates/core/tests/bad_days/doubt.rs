@@ -4,7 +4,7 @@
 use crate::driver::{Action, Event, IoError, MS, PAGE, ReplyError, VOLUME, World, WriteMode, config, is};
 
 fn in_doubt(w: &mut World, offset: u64, length: u64) {
-    w.step(Event::InDoubt { volume: VOLUME, offset, length });
+    w.step(Event::InDoubt { volume: VOLUME, offset, length, is_lost: true });
 }
 
 #[test]
@@ -127,6 +127,21 @@ fn a_write_of_which_a_part_was_lost_fails_even_if_the_loss_was_told_before_it_wa
 }
 
 #[test]
+fn what_may_only_be_old_is_dropped_and_no_write_fails_for_it() {
+    let mut w = World::new(config(WriteMode::Through));
+    w.warm(3, 1);
+    w.write(1, 0, 2 * PAGE as u32);
+    w.answer(Ok(()), is!(Action::WriteIntent { .. }));
+    let first = w.find(is!(Action::WriteBackend { .. })).expect("its first part is written");
+    w.done(first, Ok(()));
+    w.step(Event::InDoubt { volume: VOLUME, offset: 0, length: 2 * PAGE, is_lost: false });
+    w.settle();
+    assert_eq!(w.replies.get(&1), Some(&Ok(())));
+    w.read(2, PAGE, 4096);
+    assert!(!w.is_answered(2), "what may be old is served from memory");
+}
+
+#[test]
 fn a_write_that_had_nothing_to_lose_is_not_failed_for_a_loss_elsewhere() {
     let mut w = World::new(config(WriteMode::Through));
     w.write(1, 0, 2 * PAGE as u32);
@@ -165,7 +180,7 @@ fn what_is_in_doubt_is_not_read_while_the_range_waits_elsewhere() {
     w.warm(1, 1000);
     // The range's first page is busy, so that its first chunk has to wait.
     w.read(2, 0, 4096);
-    w.step(Event::InDoubt { volume: VOLUME, offset: 0, length: 64 << 20 });
+    w.step(Event::InDoubt { volume: VOLUME, offset: 0, length: 64 << 20, is_lost: true });
     w.read(3, 1000 * PAGE, 4096);
     assert!(!w.is_answered(3), "the page is cached, and about to be dropped");
     w.settle();

@@ -12,7 +12,7 @@ use std::ops::{BitOr, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 
 /// Operations in hand.
 pub const OPERATIONS_MAX: u32 = 65536;
@@ -276,8 +276,8 @@ impl<D: Device> Device for Faulty<D> {
         [due_ns, self.below.next_ns()].into_iter().flatten().min()
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        self.below.lost(ranges);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        self.below.in_doubt(doubts);
     }
 }
 

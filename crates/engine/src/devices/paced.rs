@@ -18,12 +18,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 
 /// Operations in hand.
 pub const OPERATIONS_MAX: u32 = 65536;
@@ -214,8 +213,8 @@ impl<D: Device> Device for Paced<D> {
         [self.link.through_ns(), due_ns, self.below.next_ns()].into_iter().flatten().min()
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        self.below.lost(ranges);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        self.below.in_doubt(doubts);
     }
 }
 

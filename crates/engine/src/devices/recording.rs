@@ -4,12 +4,11 @@
 //! read at most 1.1 times the bytes asked").
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 
 /// Operations in hand; more are refused.
 pub const OPERATIONS_MAX: u32 = 65536;
@@ -164,8 +163,8 @@ impl<D: Device> Device for Recording<D> {
         if self.refused.is_empty() { self.below.next_ns() } else { Some(0) }
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        self.below.lost(ranges);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        self.below.in_doubt(doubts);
     }
 }
 

@@ -20,7 +20,7 @@ use forebay_uring::Arena;
 
 use super::check::check;
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, FrameId, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, FrameId, Geometry, IoError, OpKind};
 
 /// Operations in hand; more are refused.
 pub const OPERATIONS_MAX: u32 = 65536;
@@ -248,8 +248,8 @@ impl<D: Device> Device for Sectors<D> {
         if self.ended.is_empty() { self.below.next_ns() } else { Some(0) }
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        self.below.lost(ranges);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        self.below.in_doubt(doubts);
     }
 }
 

@@ -174,7 +174,7 @@ impl World {
                 Action::Complete { token, result } => {
                     flush_failed |= self.completed(token, result);
                 }
-                Action::InDoubt { offset, length } => {
+                Action::InDoubt { offset, length, .. } => {
                     if loses {
                         self.oracle.lost(offset, length, flush_failed);
                         self.loosen_reads();

@@ -21,7 +21,6 @@ mod status;
 mod target;
 
 use std::fmt;
-use std::ops::Range;
 use std::rc::Rc;
 
 use forebay_uring::{Arena, ArenaId, Buf, stream_socket};
@@ -32,7 +31,7 @@ use forebay_wire::nbd::request::{Command, Request};
 
 use super::check::check;
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 use crate::reactor::Reactor;
 use crate::ring_reactor::Port;
 use held::HeldCopies;
@@ -88,7 +87,7 @@ pub struct NbdDevice {
     status: NbdStatus,
     published: NbdSnapshot,
     /// Ranges that the server may have lost, not told yet.
-    lost: Vec<Range<u64>>,
+    doubts: Vec<Doubt>,
 }
 
 /// Why the last attempt to connect failed.
@@ -179,7 +178,7 @@ impl NbdDevice {
             failing: false,
             status: NbdStatus::default(),
             published: NbdSnapshot::default(),
-            lost: Vec::new(),
+            doubts: Vec::new(),
             options,
             name: name.clone(),
             target,
@@ -288,9 +287,14 @@ impl NbdDevice {
                 }
                 Action::Release { held } => self.held.release(held.index()),
                 Action::Complete { token, result } => self.complete(now_ns, token, result),
-                Action::InDoubt { offset, length } => {
-                    tracing::error!(backend = %self.name, offset, length, "the back end may have lost written data here");
-                    self.lost.push(offset..offset.saturating_add(length).min(self.geometry.bytes));
+                Action::InDoubt { offset, length, is_lost } => {
+                    let range = offset..offset.saturating_add(length).min(self.geometry.bytes);
+                    if is_lost {
+                        tracing::error!(backend = %self.name, ?range, "the back end may have lost written data here");
+                    } else {
+                        tracing::info!(backend = %self.name, ?range, "what was read here may be old: it is read anew");
+                    }
+                    self.doubts.push(Doubt { range, is_lost });
                 }
                 Action::Report(report) => self.report(report),
             }
@@ -569,10 +573,10 @@ impl Device for NbdDevice {
     }
 
     fn next_ns(&self) -> Option<u64> {
-        if self.ended.is_empty() && self.lost.is_empty() { self.client.next_timeout() } else { Some(0) }
+        if self.ended.is_empty() && self.doubts.is_empty() { self.client.next_timeout() } else { Some(0) }
     }
 
-    fn lost(&mut self, ranges: &mut Vec<Range<u64>>) {
-        ranges.append(&mut self.lost);
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        doubts.append(&mut self.doubts);
     }
 }

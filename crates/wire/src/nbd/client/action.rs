@@ -188,6 +188,8 @@ pub enum Action {
         offset: u64,
         /// Bytes.
         length: u64,
+        /// Answered writes may be gone. Otherwise only what was read of the range may be older than what it holds.
+        is_lost: bool,
     },
     /// Something worth a log line. Nothing to do.
     Report(Report),

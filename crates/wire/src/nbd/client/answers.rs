@@ -113,7 +113,7 @@ impl Client {
         }
         // What failed writes left behind may be dropped as well.
         let left_behind = self.uncertain.ranges();
-        self.name_in_doubt(left_behind);
+        self.name_in_doubt(left_behind, true);
         let dropped = self.drop_held();
         let inherited = core::mem::take(&mut self.inherited);
         if inherited {

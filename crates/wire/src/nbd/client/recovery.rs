@@ -56,12 +56,12 @@ impl Client {
 
     fn start_replay(&mut self) {
         self.phase = Phase::Replaying;
-        let mut ranges = self.uncertain.ranges();
+        let ranges = self.uncertain.ranges();
+        self.name_in_doubt(ranges, true);
         let read = core::mem::take(&mut self.read_under_flush);
         if core::mem::take(&mut self.flush_unheard) {
-            ranges.extend(read.ranges());
+            self.name_in_doubt(read.ranges(), false);
         }
-        self.name_in_doubt(ranges);
         if !self.can(TransmissionFlags::SEND_FLUSH) {
             // Nothing will settle them, and nothing needs to: such a server is trusted to write through.
             self.uncertain = Uncertain::default();
@@ -107,18 +107,18 @@ impl Client {
     fn fall_in_doubt(&mut self, ranges: Vec<Range>) {
         self.counters.writes_in_doubt += ranges.len() as u64;
         let stamp = self.tick();
-        let joined = self.name_in_doubt(ranges);
+        let joined = self.name_in_doubt(ranges, true);
         for range in joined {
             self.uncertain.add(range, stamp);
         }
         self.fail_durable_waiters();
     }
 
-    pub(super) fn name_in_doubt(&mut self, ranges: Vec<Range>) -> Vec<Range> {
+    pub(super) fn name_in_doubt(&mut self, ranges: Vec<Range>, is_lost: bool) -> Vec<Range> {
         let size_bytes = self.terms.map_or(u64::MAX, |terms| terms.size_bytes);
         let joined = join(ranges, size_bytes);
         for range in &joined {
-            self.act(Action::InDoubt { offset: range.start, length: range.end - range.start });
+            self.act(Action::InDoubt { offset: range.start, length: range.end - range.start, is_lost });
         }
         joined
     }
@@ -128,7 +128,7 @@ impl Client {
         self.untold |= self.drop_held();
         let stamp = self.tick();
         self.uncertain.add(EVERYTHING, stamp);
-        self.name_in_doubt(alloc::vec![EVERYTHING]);
+        self.name_in_doubt(alloc::vec![EVERYTHING], true);
     }
 
     pub(super) fn release(&mut self, op: Op, held: HeldId) {
