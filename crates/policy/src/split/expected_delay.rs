@@ -15,9 +15,11 @@
 //! What is known comes from *rounds*, of [`ROUND_MIN`] answers or a window's worth, over [`ROUND_MIN_NS`] or the base. A
 //! round that waited in a queue and kept the window filled sets the window to [`WINDOW_GAIN`] times base and rate; one
 //! that met no queue and reached the window's end widens it. A queue before a window that was not filled is others':
-//! then what was carried is only what was asked for, and can raise the rate but not lower it. Every 200 rounds one with
-//! a quarter of the window looks for the base anew, and sooner if the window halved or the last look found another
-//! base: a path that stays slower is soon the normal one. Silence changes nothing.
+//! then what was carried is only what was asked for, and can raise the rate but not lower it. After 150 rounds, when
+//! half a second of the clock is full, one with a quarter of the window looks for the base anew, and sooner if the window
+//! halved or the last look found another base: a path that stays slower is soon the normal one. The clock is the
+//! machine's: its volumes look together, and few take the others' queues for a base. Of the paths of a volume one looks
+//! at a time. Silence changes nothing.
 //!
 //! The rate is that of the path while it is busy: the gap before an answer that found the path idle does not count.
 //!
@@ -59,8 +61,8 @@ const ROUND_MIN_NS: f64 = 1e6;
 const BUSY_MIN_NS: f64 = 2e5;
 /// With so many windows in flight the base decides nothing, and it would take long until the queue is gone.
 const CROWDED: f64 = 4.0;
-/// Between two rounds that look for the least latency there are so many others, and so much time.
-const ROUNDS_BETWEEN: u32 = 200;
+/// Between two rounds that look for the least latency there are so many others, and the end of such a time on the clock.
+const ROUNDS_BETWEEN: u32 = 150;
 const LOOK_EACH_NS: u64 = 500_000_000;
 /// After so many, if the window has halved since.
 const ROUNDS_SUSPICIOUS: u32 = 16;
@@ -70,8 +72,9 @@ const ANOTHER: f64 = 1.4;
 const SPARE: f64 = 4.0;
 /// The part of a new round in a mean.
 const NEW: f64 = 0.25;
-/// The same for a base that was too high.
+/// The same for a base that a look finds too high, and too low: what is longer may be the queue of neighbours.
 const DOWN: f64 = 0.75;
+const UP: f64 = 0.1;
 /// Part of what is in flight, or of the window if that is less, in such a round.
 const LOOK: f64 = 0.25;
 
@@ -144,18 +147,17 @@ impl Estimate {
         if queue_ns > self.base_ns { queue_ns } else { self.base_ns }
     }
 
-    fn ended(&mut self, done: &Done) {
+    /// Whether it is time to look for the base.
+    fn ended(&mut self, done: &Done) -> bool {
         if self.looking && f64::from(done.in_flight) > self.room() {
             // It still waited behind others. If they do not go away, writes for example, the look is given up.
             self.look_answers_left = self.look_answers_left.saturating_sub(1);
             if self.look_answers_left == 0 {
                 self.end_look(done.now_ns);
             }
-            return;
+            return false;
         }
-        if done.now_ns > self.round.last_ns && self.is_round_over() {
-            self.end_round();
-        }
+        let is_look_due = done.now_ns > self.round.last_ns && self.is_round_over() && self.end_round();
         let round = &mut self.round;
         if round.answers == 0 && round.begun_ns == 0 {
             round.begun_ns = done.now_ns.saturating_sub(done.latency_ns);
@@ -177,6 +179,7 @@ impl Estimate {
             round.latency_ns += done.latency_ns as f64;
         }
         round.in_flight_max = round.in_flight_max.max(done.in_flight);
+        is_look_due
     }
 
     /// Enough answers over enough time. What the device handed over at once belongs to one round: between two such
@@ -187,23 +190,25 @@ impl Estimate {
         answers >= ROUND_MIN.max(self.room() as u32) && length_ns >= self.base_ns.max(ROUND_MIN_NS)
     }
 
-    fn end_round(&mut self) {
+    /// Whether it is time to look for the base.
+    fn end_round(&mut self) -> bool {
         let now_ns = self.round.last_ns;
         let next = Round { begun_ns: now_ns, last_ns: now_ns, ..Round::default() };
         let round = core::mem::replace(&mut self.round, next);
         if round.reads == 0 {
-            return;
+            return false;
         }
         let latency_ns = (round.latency_ns / f64::from(round.reads)).max(1.0);
         let in_flight_max = f64::from(round.in_flight_max);
         if self.looking || self.base_ns == 0.0 {
-            return self.looked(now_ns, latency_ns);
+            self.looked(now_ns, latency_ns);
+            return false;
         }
         self.latency_ns = blend(self.latency_ns, latency_ns);
         if in_flight_max <= WINDOW_MIN {
             // Not a queue of ours. Without this a base that is a little low takes the window down, and that the rate,
             // and that the window.
-            self.correct_base(latency_ns);
+            self.correct_base(latency_ns, NEW);
         } else if self.latency_ns * QUEUED < self.base_ns {
             self.base_ns = self.latency_ns;
         }
@@ -224,12 +229,12 @@ impl Estimate {
             self.window += part * self.window.max(SMALL);
         }
         self.rounds_since_look += 1;
-        let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns >= self.looked_ns + LOOK_EACH_NS;
+        let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns / LOOK_EACH_NS > self.looked_ns / LOOK_EACH_NS;
         let suspicious = self.rounds_since_look >= ROUNDS_SUSPICIOUS && self.window < self.looked_window / 2.0;
         let worth_it = in_flight_max > WINDOW_MIN && in_flight_max <= CROWDED * self.window;
-        self.looking = (due || suspicious) && worth_it;
         self.look_room = (LOOK * self.window.min(in_flight_max)).max(1.0);
         self.look_answers_left = round.in_flight_max + 2 * ROUND_MIN;
+        (due || suspicious) && worth_it
     }
 
     /// A round with next to no queue ended.
@@ -241,13 +246,13 @@ impl Estimate {
             // The first base is seen through a queue, and so may be the next.
             self.looked_window = f64::INFINITY;
         } else {
-            self.correct_base(latency_ns);
+            self.correct_base(latency_ns, UP);
         }
     }
 
     /// Down faster than up: a queue makes latencies longer, and nothing makes them shorter.
-    fn correct_base(&mut self, latency_ns: f64) {
-        let part = if latency_ns < self.base_ns { DOWN } else { NEW };
+    fn correct_base(&mut self, latency_ns: f64, up: f64) {
+        let part = if latency_ns < self.base_ns { DOWN } else { up };
         self.base_ns += part * (latency_ns - self.base_ns);
     }
 
@@ -318,7 +323,11 @@ impl Split for ExpectedDelay {
     }
 
     fn ended(&mut self, done: &Done) {
-        self.paths[done.path.index()].ended(done);
+        let is_look_due = self.paths[done.path.index()].ended(done);
+        // One at a time: the hits that one spares go to the others, and would disturb their looks, and theirs its own.
+        if is_look_due && !self.paths.iter().any(|path| path.looking) {
+            self.paths[done.path.index()].looking = true;
+        }
     }
 
     fn tick(&mut self, tick: &Tick) {
