@@ -178,7 +178,10 @@ class Ground:
         return Strangers(self, flows, bytes_per_second)
 
     def _clear(self):
-        # With a namespace go its links; the bridge is what is left.
+        # With a namespace go its links, but some time after: the next ground would find their names taken.
+        ports = json.loads(run("ip", "-json", "link", "show", "type", "veth").stdout)
+        for port in ports:
+            run("ip", "link", "del", port["ifname"], ok=None)
         for name in os.listdir("/run/netns"):
             run("ip", "netns", "del", name, ok=None)
         run("ip", "link", "del", "switch", ok=None)
