@@ -19,7 +19,10 @@
 //! half a second of the clock is full, one with a quarter of the window looks for the base anew, and sooner if the window
 //! halved or the last look found another base: a path that stays slower is soon the normal one. The clock is the
 //! machine's: its volumes look together, and few take the others' queues for a base. Of the paths of a volume one looks
-//! at a time. Silence changes nothing.
+//! at a time.
+//!
+//! Silence changes nothing known. But a path that gets no hits is asked again each time it was silent for [`SILENT`] of
+//! its latencies, with one: one stall in its first round, and at low load it would never be heard of again.
 //!
 //! The rate is that of the path while it is busy: the gap before an answer that found the path idle does not count.
 //!
@@ -37,6 +40,8 @@
 
 use super::{Done, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
 
+/// A path is asked again after so many of its latencies: what that costs is one part in so many.
+const SILENT: f64 = 64.0;
 /// Windows are so many times what fills the path: some queue keeps it busy.
 const WINDOW_GAIN: f64 = 1.15;
 /// A round this much slower than the least latency has waited in a queue.
@@ -110,6 +115,8 @@ struct Estimate {
     latency_ns: f64,
     /// A queue has been seen: the window grows by [`GROWTH`], no longer by [`GROWTH_AT_FIRST`].
     started: bool,
+    /// It was silent for long and is asked again: what was known of base and delay of each, until it answers.
+    asked_again: Option<(f64, f64)>,
     /// What a choice needs: the least latency, the delay that each request in flight adds, and how many there may be.
     base_ns: f64,
     each_ns: f64,
@@ -128,6 +135,7 @@ impl Default for Estimate {
             look_room: 1.0,
             latency_ns: 0.0,
             started: false,
+            asked_again: None,
             base_ns: 0.0,
             each_ns: 0.0,
             window: WINDOW_MIN,
@@ -149,6 +157,12 @@ impl Estimate {
 
     /// Whether it is time to look for the base.
     fn ended(&mut self, done: &Done) -> bool {
+        if let Some((base_ns, each_ns)) = self.asked_again.take() {
+            (self.base_ns, self.each_ns) = (base_ns, each_ns);
+            self.correct_base(done.latency_ns as f64, 0.0);
+            self.round = Round { begun_ns: done.now_ns, last_ns: done.now_ns, ..Round::default() };
+            return false;
+        }
         if self.looking && f64::from(done.in_flight) > self.room() {
             // It still waited behind others. If they do not go away, writes for example, the look is given up.
             self.look_answers_left = self.look_answers_left.saturating_sub(1);
@@ -270,6 +284,16 @@ impl Estimate {
         self.window = (WINDOW_GAIN * self.base_ns * rate).max(slowly).max(WINDOW_MIN);
     }
 
+    /// A control period went by, with hits elsewhere and none here.
+    fn silent(&mut self, now_ns: u64) {
+        let silent_ns = now_ns.saturating_sub(self.round.last_ns) as f64;
+        if self.base_ns > 0.0 && self.asked_again.is_none() && silent_ns > SILENT * self.base_ns {
+            // It counts as the fastest, until one answer tells.
+            self.asked_again = Some((self.base_ns, self.each_ns));
+            (self.base_ns, self.each_ns) = (0.0, 0.0);
+        }
+    }
+
     /// Requests that it may have in flight now.
     fn room(&self) -> f64 {
         if self.looking { self.look_room } else { self.window }
@@ -335,13 +359,18 @@ impl Split for ExpectedDelay {
         if hits > 0 {
             self.report.disk_share = tick.paths[Path::DISK.index()].hits as f64 / hits as f64;
         }
-        for (index, estimate) in self.paths.iter().enumerate() {
+        for (index, estimate) in self.paths.iter_mut().enumerate() {
+            let path = &tick.paths[index];
+            if hits > 0 && path.hits == 0 && path.requests == 0 {
+                estimate.silent(tick.now_ns);
+            }
             let bytes = tick.paths[index].bytes.checked_div(tick.paths[index].requests).unwrap_or(0);
             if bytes > 0 && estimate.each_ns > 0.0 {
                 self.report.bytes_per_second[index] = bytes as f64 * 1e9 / estimate.each_ns;
             }
-            self.report.latency_ns[index] = estimate.base_ns as u64;
-            self.report.window[index] = if estimate.base_ns > 0.0 { estimate.window as u32 } else { 0 };
+            let base_ns = estimate.asked_again.map_or(estimate.base_ns, |(base_ns, _)| base_ns);
+            self.report.latency_ns[index] = base_ns as u64;
+            self.report.window[index] = if base_ns > 0.0 { estimate.window as u32 } else { 0 };
         }
     }
 

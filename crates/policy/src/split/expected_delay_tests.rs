@@ -103,6 +103,21 @@ fn a_change_of_block_size_is_followed() {
 }
 
 #[test]
+fn a_cache_disk_that_stalled_in_its_first_round_is_asked_again() {
+    let stalled = Station { latency_ns: 4_000_000, ..DISK };
+    for in_flight in [1, 2, 4] {
+        let mut split = ExpectedDelay::default();
+        let mut stations = Stations::new([stalled, NEAR]);
+        stations.run(&mut split, in_flight, SECOND_NS / 5);
+        stations.stations[0] = DISK;
+        stations.run(&mut split, in_flight, 2 * SECOND_NS);
+        let (rate, _) = stations.run(&mut split, in_flight, SECOND_NS);
+        let best = best_static([DISK, NEAR], in_flight, 0.0);
+        assert!(rate >= 0.95 * best, "{in_flight}: {:.3} of the best static share", rate / best);
+    }
+}
+
+#[test]
 fn an_idle_minute_changes_nothing() {
     let mut split = ExpectedDelay::default();
     let mut stations = Stations::new([DISK, NEAR]);
