@@ -24,6 +24,7 @@ mod flush;
 mod hedge;
 mod index;
 mod intent;
+pub mod log;
 mod memory;
 mod mode;
 mod op;

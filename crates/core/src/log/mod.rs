@@ -1,0 +1,275 @@
+//! The write-back log of one volume: a local ring that takes its writes, and gives them to the back end in order (LATTE,
+//! section 6.2, with the order that it leaves open).
+//!
+//! Why: a write behind a link takes a round trip, one to the local disk a tenth of that. But a back end that gets writes in
+//! any order is worthless when the cache disk is lost: a file system's journal may be there without what it speaks of.
+//! So the back end follows epoch by epoch, and is at any time what a plain disk may be after a power cut.
+//!
+//! How:
+//! 1. [`Log::append`] gives a change its place in the order. [`Log::next_group`] writes what waits at once; so many groups
+//!    may be under way, and the next gathers meanwhile. Groups are answered in their order ([`Log::group_written`]), so
+//!    what is acknowledged is a prefix of the log, whatever order the disk has.
+//! 2. A flush or a write with FUA closes the epoch ([`Log::close`]) and waits for the disk. An epoch that grows long is
+//!    closed without a promise.
+//! 3. [`Log::next_write_back`] takes the oldest epoch, merges what overwrites within it, and hands it out in long runs
+//!    ([`write_back`]). When all are answered the next epoch follows; after one that ends in a promise, only when the
+//!    back end has flushed.
+//! 4. What is flushed there leaves the map. When the disk knows the new tail ([`Log::anchored`]) its room is free, and what
+//!    follows a boundary may go to the back end.
+//!
+//! Why the back end is consistent: let k be the last boundary that it has flushed. A change of epoch k + 1 reaches it only
+//! after that flush, and one of a later epoch only after the flush of k + 1. So each sector has its value at k, or one
+//! written to it in epoch k + 1. Epochs closed without a promise are parts of that epoch, in order. A crash changes nothing
+//! of this: the disk knows the tail before anything of k + 1 leaves, so no recovery writes an epoch before k again.
+//!
+//! Invariants: a record is in the map from its answer until the back end has flushed its epoch; records, groups and epochs
+//! are in one order; the tail never passes a record that is in the map.
+//!
+//! Limits: the back end follows at most one boundary in a round trip, a flush and a write of the tail. A record costs 32 bytes and its spans
+//! ([`map`]), and there are at most `records_max`. Failed writes to the ring are the cache's affair: it gives the disk up.
+//!
+//! Rejected: write-back from the map of newest bytes, which merges epochs (an old epoch lacks what a later one wrote
+//! over); one ring for all volumes (a back end that stalls holds the tail of all); waiting for the flush of the back end
+//! after each part of a long epoch (a boundary is what was promised, no more).
+
+mod map;
+mod record;
+mod recovery;
+mod ring;
+mod write_back;
+
+#[cfg(test)]
+mod tests;
+
+pub use map::{ExtentMap, RecordId, Stretch};
+pub use record::{Group, Kind, Record, SECTOR_BYTES, Tail};
+pub use recovery::{FoundGroup, Scan};
+pub use ring::Ring;
+pub use write_back::Run;
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+use record::{Epoch, descriptor_sectors};
+use write_back::WriteBack;
+
+/// Bounds of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogLimits {
+    /// Records in the log, answered or not, from the tail that the disk knows.
+    pub records_max: u64,
+    /// An epoch with so many records is closed, so that working on one is bounded.
+    pub epoch_records_max: u64,
+    /// Sectors of a group.
+    pub group_sectors_max: u64,
+    /// Groups under way.
+    pub groups_max: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Log {
+    limits: LogLimits,
+    ring: Ring,
+    /// Those in the log, oldest first; the first of them is `first`.
+    records: VecDeque<Record>,
+    first: RecordId,
+    /// Groups with a record in the log, and whether they are written.
+    groups: VecDeque<(Group, bool)>,
+    /// Records before this are in a group.
+    grouped: RecordId,
+    /// Boundaries before that record.
+    grouped_epoch: u64,
+    /// Records before this are written, and so are all before them.
+    written: RecordId,
+    /// Records before this are durable on the cache disk.
+    durable: RecordId,
+    /// The disk knows that records before this are on the back end.
+    anchored: RecordId,
+    /// Closed ones that the back end has not flushed.
+    epochs: VecDeque<Epoch>,
+    map: ExtentMap,
+    write_back: WriteBack,
+}
+
+impl Log {
+    /// An empty log, whose next group lies at the ring's head.
+    #[must_use]
+    pub fn new(limits: LogLimits, ring: Ring) -> Self {
+        assert!(limits.records_max > 0 && limits.epoch_records_max > 0 && limits.groups_max > 0);
+        assert!(limits.group_sectors_max <= ring.size());
+        Self {
+            limits,
+            ring,
+            records: VecDeque::new(),
+            first: 0,
+            groups: VecDeque::new(),
+            grouped: 0,
+            grouped_epoch: 0,
+            written: 0,
+            durable: 0,
+            anchored: 0,
+            epochs: VecDeque::new(),
+            map: ExtentMap::default(),
+            write_back: WriteBack::default(),
+        }
+    }
+
+    /// An empty log goes on with that record.
+    fn begin_at(&mut self, first: RecordId) {
+        assert!(self.records.is_empty() && self.epochs.is_empty());
+        (self.first, self.grouped, self.written) = (first, first, first);
+        (self.durable, self.anchored) = (first, first);
+        self.write_back = WriteBack::at(first);
+    }
+
+    /// The record that the next change will be.
+    #[must_use]
+    pub fn next(&self) -> RecordId {
+        self.first + self.records.len() as u64
+    }
+
+    /// Records before this are written: their clients may be answered.
+    #[must_use]
+    pub fn written(&self) -> RecordId {
+        self.written
+    }
+
+    /// The record of that name. It is in the log.
+    #[must_use]
+    pub fn record(&self, id: RecordId) -> &Record {
+        &self.records[(id - self.first) as usize]
+    }
+
+    /// Which records have the newest bytes.
+    #[must_use]
+    pub fn map(&self) -> &ExtentMap {
+        &self.map
+    }
+
+    /// The position in the log of a sector of a record's payload.
+    #[must_use]
+    pub fn position(&self, id: RecordId, sector: u64) -> u64 {
+        let record = self.record(id);
+        assert!(record.kind == Kind::Data && record.range().contains(&sector));
+        record.position + (sector - record.first)
+    }
+
+    /// Takes a change into the order; `None` when the log has as many records as it may.
+    pub fn append(&mut self, record: Record) -> Option<RecordId> {
+        assert!(record.sectors > 0 && self.sectors_of(&record) <= self.limits.group_sectors_max);
+        let id = self.next();
+        // Until the disk knows the tail, a recovery would find those before it, too.
+        if id - self.anchored == self.limits.records_max {
+            return None;
+        }
+        self.records.push_back(record);
+        if self.next() - self.open_begin() == self.limits.epoch_records_max {
+            self.close(false);
+        }
+        Some(id)
+    }
+
+    fn sectors_of(&self, record: &Record) -> u64 {
+        descriptor_sectors(record.descriptor_bytes()) + record.payload_sectors()
+    }
+
+    /// What waits, as one write; `None` when nothing does, enough is under way, or the ring is full.
+    pub fn next_group(&mut self) -> Option<Group> {
+        let under_way = self.groups.iter().filter(|(_, is_written)| !is_written).count();
+        if self.grouped == self.next() || under_way == self.limits.groups_max {
+            return None;
+        }
+        let (mut descriptor_bytes, mut payload, mut end) = (0, 0, self.grouped);
+        while end < self.next() {
+            let record = self.record(end);
+            let more = (descriptor_bytes + record.descriptor_bytes(), payload + record.payload_sectors());
+            if descriptor_sectors(more.0) + more.1 > self.limits.group_sectors_max {
+                break;
+            }
+            (descriptor_bytes, payload) = more;
+            end += 1;
+        }
+        let descriptor = descriptor_sectors(descriptor_bytes);
+        let position = self.ring.take(descriptor + payload)?;
+        let records = self.grouped..end;
+        let mut at = position + descriptor;
+        let epoch = self.grouped_epoch;
+        for record in self.records.range_mut((records.start - self.first) as usize..(end - self.first) as usize) {
+            record.position = at;
+            at += record.payload_sectors();
+            self.grouped_epoch += u64::from(record.boundary);
+        }
+        self.grouped = end;
+        let group = Group { records, epoch, position, descriptor_sectors: descriptor, sectors: descriptor + payload };
+        self.groups.push_back((group.clone(), false));
+        Some(group)
+    }
+
+    /// A group is on the disk (in its cache at least). Gives the records that may be answered now, in order.
+    pub fn group_written(&mut self, position: u64) -> Range<RecordId> {
+        let at = self.groups.iter().position(|(group, is_written)| group.position == position && !is_written);
+        self.groups[at.expect("a group ends once")].1 = true;
+        let begin = self.written;
+        for (group, is_written) in &self.groups {
+            if group.records.end <= begin {
+                continue;
+            }
+            if !is_written {
+                break;
+            }
+            self.written = group.records.end;
+        }
+        for id in begin..self.written {
+            let range = self.record(id).range();
+            self.map.insert(range, id);
+        }
+        begin..self.written
+    }
+
+    fn open_begin(&self) -> RecordId {
+        self.epochs.back().map_or(self.write_back.flushed(), |epoch| epoch.end)
+    }
+
+    /// Closes the open epoch behind all that was appended. `boundary`: somebody will be promised that all of it is durable.
+    /// Whoever was promised waits until [`Log::written`] is where this says, and then for a flush of the disk.
+    pub fn close(&mut self, boundary: bool) -> RecordId {
+        let end = self.next();
+        if self.open_begin() < end {
+            self.epochs.push_back(Epoch { end, boundary });
+        } else if let Some(last) = self.epochs.back_mut() {
+            last.boundary |= boundary;
+        }
+        if let Some(last) = self.records.back_mut().filter(|last| boundary && !last.boundary) {
+            last.boundary = true;
+            // Its descriptor may be written already: the next one tells.
+            self.grouped_epoch += u64::from(self.grouped == end);
+        }
+        end
+    }
+
+    /// The disk has flushed, and the records before that were written before the flush began.
+    pub fn flushed_disk(&mut self, before: RecordId) {
+        assert!(before <= self.written, "what is flushed was written");
+        self.durable = self.durable.max(before);
+    }
+
+    /// Where the log begins. When the disk knows for good: [`Log::anchored`].
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        let position = self.groups.front().map_or(self.ring.in_use().end, |(group, _)| group.position);
+        Tail { position, first: self.first }
+    }
+
+    /// Whether somebody waits for the disk to know the tail: what follows a boundary, or whoever needs room.
+    #[must_use]
+    pub fn wants_anchor(&self) -> bool {
+        self.anchored < self.write_back.promised() || self.ring.in_use().start < self.tail().position
+    }
+
+    /// The disk knows this tail, for good.
+    pub fn anchored(&mut self, tail: Tail) {
+        assert!(tail.position <= self.tail().position && tail.first <= self.first && tail.first >= self.anchored);
+        self.ring.free(tail.position);
+        self.anchored = tail.first;
+    }
+}
