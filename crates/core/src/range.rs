@@ -155,10 +155,14 @@ impl Cache {
             }
             Event::Evict { volume, tag, offset, length } => (volume, Kind::Evict, Some(tag), offset, length),
             Event::InDoubt { volume, offset, length, is_lost } => {
-                if is_lost {
-                    self.tell_loss(volume, offset, offset.saturating_add(length), actions);
+                let end = offset.saturating_add(length).min(self.volume(volume).bytes);
+                if offset < end {
+                    if is_lost {
+                        self.tell_loss(volume, offset, end, actions);
+                    }
+                    self.doubt(volume, offset, end, false);
                 }
-                return self.doubt(volume, offset, length, Kind::InDoubt { only_set: false });
+                return;
             }
             _ => return,
         };
@@ -185,7 +189,7 @@ impl Cache {
     pub(crate) fn doubt_unflushed(&mut self, volume: VolumeId, actions: &mut Actions) {
         let bytes = self.volume(volume).bytes;
         self.tell_loss(volume, 0, bytes, actions);
-        self.doubt(volume, 0, bytes, Kind::InDoubt { only_set: true });
+        self.doubt(volume, 0, bytes, true);
     }
 
     /// Whether a part has to wait for a range; it is queued then.
@@ -203,23 +207,18 @@ impl Cache {
     }
 
     /// From now on the regions count as written, whatever has to be waited for until they are dropped.
-    fn doubt(&mut self, volume: VolumeId, offset: u64, length: u64, kind: Kind) {
+    fn doubt(&mut self, volume: VolumeId, offset: u64, end: u64, only_set: bool) {
         let v = &mut self.volumes[volume.index()];
-        let end = offset.saturating_add(length).min(v.bytes);
-        if end <= offset {
-            return;
-        }
-        let only_set = kind == Kind::InDoubt { only_set: true };
         // Lost regions are set already; an empty range of them only stops the sweep in progress.
         let regions =
             if only_set { core::ops::RangeInclusive::new(1, 0) } else { v.intent.regions(offset, end - offset) };
         v.intent.doubt(regions);
         v.doubts += 1;
         self.intent_asked = true;
-        self.add_range(volume, kind, None, offset, end);
+        self.add_range(volume, Kind::InDoubt { only_set }, None, offset, end);
     }
 
-    /// What was done of requests that are still under way may be lost. They are not answered yet, so the flush that tells
+    /// Tells the operator. What was done of requests that are still under way may be lost. They are not answered yet, so the flush that tells
     /// of the loss does not tell of theirs: they have to fail themselves.
     fn tell_loss(&mut self, volume: VolumeId, offset: u64, end: u64, actions: &mut Actions) {
         actions.push(Action::Notice(Notice::BackendLost { volume }));
