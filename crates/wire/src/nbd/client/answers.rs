@@ -70,9 +70,7 @@ impl Client {
 
     fn flush_answered(&mut self, result: Result<(), Errno>) {
         let flush = self.flush.take().expect("a flush under way");
-        if !self.flush_unheard {
-            self.read_under_flush = Uncertain::default();
-        }
+        self.read_under_flush = Uncertain::default();
         match result {
             Err(error) => self.flush_failed(flush, error),
             Ok(()) if flush.epoch == self.epoch => self.flush_done(flush),

@@ -58,10 +58,10 @@ impl Client {
         self.phase = Phase::Replaying;
         let ranges = self.uncertain.ranges();
         self.name_in_doubt(ranges, true);
+        // Nothing, if the last flush was answered.
         let read = core::mem::take(&mut self.read_under_flush);
-        if core::mem::take(&mut self.flush_unheard) {
-            self.name_in_doubt(read.ranges(), false);
-        }
+        self.name_in_doubt(read.ranges(), false);
+        self.flush_unheard = false;
         if !self.can(TransmissionFlags::SEND_FLUSH) {
             // Nothing will settle them, and nothing needs to: such a server is trusted to write through.
             self.uncertain = Uncertain::default();
