@@ -110,13 +110,11 @@ impl Scan {
             if id >= self.tail.first {
                 let taken = self.log.append(Record { position: at, boundary: false, ..*record });
                 assert_eq!(taken, Some(id), "there is room, and they follow each other");
-                self.log.grouped = id + 1;
                 if record.boundary {
-                    // Counted above.
-                    self.log.grouped = id;
+                    // Before it counts as grouped: its boundary is counted above.
                     self.log.close(true);
-                    self.log.grouped = id + 1;
                 }
+                self.log.grouped = id + 1;
             }
             at += record.payload_sectors();
         }
