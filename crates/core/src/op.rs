@@ -7,7 +7,7 @@ use crate::activity::ActivityId;
 use crate::page::{BlockMask, FrameId, OpId, SlotId, VolumeId};
 use crate::request::PartId;
 use alloc::vec::Vec;
-use forebay_policy::split::{Path, Use};
+use forebay_policy::split::{InFlight, Path, Use};
 
 /// What an order was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,8 @@ pub(crate) struct Load {
     pub(crate) path: Path,
     pub(crate) kind: Use,
     pub(crate) bytes: u32,
-    /// Orders in flight on the path when it was ordered, itself included.
-    pub(crate) in_flight: u32,
+    /// What was in flight on the path when it was ordered, itself included.
+    pub(crate) in_flight: InFlight,
 }
 
 /// An unanswered order.

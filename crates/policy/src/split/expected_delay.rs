@@ -26,8 +26,9 @@
 //!
 //! The rate is that of the path while it is busy: the gap before an answer that found the path idle does not count.
 //!
-//! Writes count as being in flight and as answers, and their latencies do not count. A look that writes disturb is
-//! given up.
+//! Writes count as being in flight, and their latencies do not count. Nor need they wait where reads do: a link carries
+//! both ways at once, a file system orders the writes of a file. So where writes are around, the rate is what makes the
+//! latencies of reads of what was in flight before them. While a path looks, only reads go away.
 //!
 //! Invariant: a path that has answered nothing yet is tried where the known ones are full, with [`WINDOW_MIN`] requests.
 //!
@@ -38,7 +39,7 @@
 //! nothing. Rates between two answers: a device hands over many at once, and then there is no time between them.
 //! A gain of 2 (BBR again): with 16 requests in flight the queue before the cache disk costs a tenth.
 
-use super::{Done, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
+use super::{Done, Hit, InFlight, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
 
 /// A path is asked again after so many of its latencies: what that costs is one part in so many.
 const SILENT: f64 = 64.0;
@@ -62,6 +63,8 @@ const GROWTH_AT_FIRST: f64 = 0.5;
 /// Answers in a round at least, and how long it is at least.
 const ROUND_MIN: u32 = 16;
 const ROUND_MIN_NS: f64 = 1e6;
+/// Writes do not say how long reads take: a round has as many reads, or is as long as this, and then says nothing.
+const ROUND_LONG: u32 = 8 * ROUND_MIN;
 /// A round says something of the rate if the path was busy for so long.
 const BUSY_MIN_NS: f64 = 2e5;
 /// With so many windows in flight the base decides nothing, and it would take long until the queue is gone.
@@ -92,7 +95,10 @@ struct Round {
     /// Of them, reads, and the sum of their latencies.
     reads: u32,
     latency_ns: f64,
+    /// What was in flight when they were ordered, summed.
+    ahead: f64,
     in_flight_max: u32,
+    reads_max: u32,
     /// The gaps before answers, but for those in which the path fell idle, the answers that ended them, and the sum of
     /// their latencies.
     busy_ns: u64,
@@ -100,6 +106,18 @@ struct Round {
     busy_latency_ns: f64,
     /// The last answers came at once after the path was idle.
     was_idle: bool,
+}
+
+impl Round {
+    /// What it passes in a nanosecond.
+    fn rate(&self) -> f64 {
+        if self.reads < self.answers {
+            // Writes may wait elsewhere than reads: how long those took that had so much before them (Little's law).
+            self.ahead / self.latency_ns.max(1.0)
+        } else {
+            f64::from(self.busy_answers) / self.busy_ns as f64
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,8 +181,8 @@ impl Estimate {
             self.round = Round { begun_ns: done.now_ns, last_ns: done.now_ns, ..Round::default() };
             return false;
         }
-        if self.looking && f64::from(done.in_flight) > self.room() {
-            // It still waited behind others. If they do not go away, writes for example, the look is given up.
+        if self.looking && f64::from(done.in_flight.reads) > self.look_room {
+            // It still waited behind others. If they do not go away, misses for example, the look is given up.
             self.look_answers_left = self.look_answers_left.saturating_sub(1);
             if self.look_answers_left == 0 {
                 self.end_look(done.now_ns);
@@ -180,7 +198,7 @@ impl Estimate {
         round.answers += 1;
         if done.now_ns > round.last_ns {
             // Alone when it was ordered: who asks in bursts leaves a path idle in between, and that is no rate of it.
-            round.was_idle = done.in_flight == 1;
+            round.was_idle = done.in_flight.all == 1;
             round.busy_ns += if round.was_idle { 0 } else { done.now_ns - round.last_ns };
             round.last_ns = done.now_ns;
         }
@@ -191,17 +209,22 @@ impl Estimate {
         if done.kind != Use::Write {
             round.reads += 1;
             round.latency_ns += done.latency_ns as f64;
+            round.ahead += f64::from(done.in_flight.all);
+            round.reads_max = round.reads_max.max(done.in_flight.reads);
         }
-        round.in_flight_max = round.in_flight_max.max(done.in_flight);
+        round.in_flight_max = round.in_flight_max.max(done.in_flight.all);
         is_look_due
     }
 
     /// Enough answers over enough time. What the device handed over at once belongs to one round: between two such
     /// answers there is no time, and that would be a rate without limit.
     fn is_round_over(&self) -> bool {
-        let Round { begun_ns, last_ns, answers, .. } = self.round;
+        let Round { begun_ns, last_ns, answers, reads, .. } = self.round;
         let length_ns = (last_ns - begun_ns) as f64;
-        answers >= ROUND_MIN.max(self.room() as u32) && length_ns >= self.base_ns.max(ROUND_MIN_NS)
+        let room = if self.looking { self.look_room } else { self.window };
+        (reads >= ROUND_MIN || answers >= ROUND_LONG)
+            && answers >= room as u32
+            && length_ns >= self.base_ns.max(ROUND_MIN_NS)
     }
 
     /// Whether it is time to look for the base.
@@ -209,7 +232,7 @@ impl Estimate {
         let now_ns = self.round.last_ns;
         let next = Round { begun_ns: now_ns, last_ns: now_ns, ..Round::default() };
         let round = core::mem::replace(&mut self.round, next);
-        if round.reads == 0 {
+        if round.reads < ROUND_MIN {
             return false;
         }
         let latency_ns = (round.latency_ns / f64::from(round.reads)).max(1.0);
@@ -231,7 +254,7 @@ impl Estimate {
             // Bursts fill a window, and leave it empty in between. Then what was carried is what was asked for.
             let in_flight = round.busy_latency_ns / round.busy_ns as f64;
             let is_filled = in_flight > FILLED * self.window.min(STEADY * in_flight_max);
-            let rate = f64::from(round.busy_answers) / round.busy_ns as f64;
+            let rate = round.rate();
             if is_queued && (is_filled || !self.started) {
                 self.fit(rate);
             } else if self.started && rate * self.each_ns > 1.0 {
@@ -246,8 +269,8 @@ impl Estimate {
         let due = self.rounds_since_look >= ROUNDS_BETWEEN && now_ns / LOOK_EACH_NS > self.looked_ns / LOOK_EACH_NS;
         let suspicious = self.rounds_since_look >= ROUNDS_SUSPICIOUS && self.window < self.looked_window / 2.0;
         let worth_it = in_flight_max > WINDOW_MIN && in_flight_max <= CROWDED * self.window;
-        self.look_room = (LOOK * self.window.min(in_flight_max)).max(1.0);
-        self.look_answers_left = round.in_flight_max + 2 * ROUND_MIN;
+        self.look_room = (LOOK * self.window.min(f64::from(round.reads_max))).max(1.0);
+        self.look_answers_left = round.reads_max + 2 * ROUND_MIN;
         (due || suspicious) && worth_it
     }
 
@@ -294,9 +317,14 @@ impl Estimate {
         }
     }
 
-    /// Requests that it may have in flight now.
-    fn room(&self) -> f64 {
-        if self.looking { self.look_room } else { self.window }
+    /// Whether one more hit fits, if this is in flight.
+    #[inline]
+    fn has_room(&self, in_flight: InFlight) -> bool {
+        if self.looking {
+            f64::from(in_flight.reads + 1) <= self.look_room
+        } else {
+            f64::from(in_flight.all + 1) <= self.window
+        }
     }
 }
 
@@ -310,15 +338,15 @@ struct Least {
 
 impl Least {
     #[inline(always)]
-    fn look_at(&mut self, path: Path, estimate: &Estimate, in_flight: u32) {
-        let with_it = f64::from(in_flight + 1);
+    fn look_at(&mut self, path: Path, estimate: &Estimate, in_flight: InFlight) {
+        let with_it = f64::from(in_flight.all + 1);
         let delay_ns = estimate.delay_ns(with_it);
         // One that looks is spared, unless that would cost the hit much more than the look is worth.
         let spared_ns = if estimate.looking { delay_ns.max(SPARE * estimate.latency_ns) } else { delay_ns };
         if spared_ns < self.any_ns {
             (self.any, self.any_ns) = (path, spared_ns);
         }
-        if delay_ns < self.roomy_ns && with_it <= estimate.room() {
+        if delay_ns < self.roomy_ns && estimate.has_room(in_flight) {
             (self.roomy, self.roomy_ns) = (path, delay_ns);
         }
     }

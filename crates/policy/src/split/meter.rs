@@ -6,11 +6,11 @@
 //!
 //! Invariant: what started ends once, on the path that it started on.
 
-use super::{Done, PATHS_MAX, Path, Use};
+use super::{Done, InFlight, PATHS_MAX, Path, Use};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    in_flight: u32,
+    in_flight: InFlight,
     in_flight_bytes: u64,
     ended: u64,
     ended_bytes: u64,
@@ -90,9 +90,9 @@ impl Meter {
         Self { paths: Default::default(), since_ns: now_ns }
     }
 
-    /// Reads and writes in flight on a path.
+    /// What is in flight on a path.
     #[must_use]
-    pub fn in_flight(&self, path: Path) -> u32 {
+    pub fn in_flight(&self, path: Path) -> InFlight {
         self.paths[path.index()].in_flight
     }
 
@@ -102,10 +102,11 @@ impl Meter {
         self.paths[path.index()].in_flight_bytes
     }
 
-    /// A read or a write was ordered. How many are in flight there now: [`Done::in_flight`].
-    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> u32 {
+    /// A read or a write was ordered. What is in flight there now: [`Done::in_flight`].
+    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> InFlight {
         let counts = &mut self.paths[path.index()];
-        counts.in_flight += 1;
+        counts.in_flight.all += 1;
+        counts.in_flight.reads += u32::from(kind != Use::Write);
         counts.in_flight_bytes += u64::from(bytes);
         counts.hits += u64::from(kind == Use::Hit);
         counts.in_flight
@@ -114,12 +115,16 @@ impl Meter {
     /// It ended, well or not.
     pub fn ended(&mut self, done: &Done) {
         let counts = &mut self.paths[done.path.index()];
-        assert!(counts.in_flight > 0 && counts.in_flight_bytes >= u64::from(done.bytes), "what did not start ended");
-        counts.in_flight -= 1;
+        assert!(
+            counts.in_flight.all > 0 && counts.in_flight_bytes >= u64::from(done.bytes),
+            "what did not start ended"
+        );
+        counts.in_flight.all -= 1;
         counts.in_flight_bytes -= u64::from(done.bytes);
         if done.kind == Use::Write {
             return;
         }
+        counts.in_flight.reads -= 1;
         counts.ended += 1;
         counts.ended_bytes += u64::from(done.bytes);
         counts.latency_ns += done.latency_ns;
@@ -152,20 +157,21 @@ mod tests {
     #[test]
     fn what_ended_is_counted_once_and_what_is_in_flight_stays() {
         let mut meter = Meter::new(0);
-        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), 1);
-        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), 2);
-        assert_eq!(meter.started(Path::BACKEND, 8_192, Use::Miss), 1);
-        assert_eq!(meter.started(Path::BACKEND, 512, Use::Write), 2);
+        let of = |all, reads| InFlight { all, reads };
+        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), of(1, 1));
+        assert_eq!(meter.started(Path::DISK, 4_096, Use::Hit), of(2, 2));
+        assert_eq!(meter.started(Path::BACKEND, 8_192, Use::Miss), of(1, 1));
+        assert_eq!(meter.started(Path::BACKEND, 512, Use::Write), of(2, 1));
         assert_eq!(meter.in_flight_bytes(Path::BACKEND), 8_704);
         let (path, kind) = (Path::DISK, Use::Hit);
-        meter.ended(&Done { path, kind, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight: 1 });
+        meter.ended(&Done { path, kind, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight: of(1, 1) });
         let (path, kind) = (Path::BACKEND, Use::Write);
-        meter.ended(&Done { path, kind, bytes: 512, now_ns: 60, latency_ns: 5_000, in_flight: 2 });
+        meter.ended(&Done { path, kind, bytes: 512, now_ns: 60, latency_ns: 5_000, in_flight: of(2, 1) });
         let tick = meter.tick(100);
         assert_eq!(tick.paths[0], PathTick { requests: 1, bytes: 4_096, latency_ns: 50, hits: 2, in_flight: 0.5 });
         assert_eq!((tick.paths[1].requests, tick.paths[1].hits), (0, 0));
         assert_eq!((tick.elapsed_ns, tick.block_bytes()), (100, Some(4_096)));
-        assert_eq!((meter.in_flight(Path::DISK), meter.in_flight_bytes(Path::BACKEND)), (1, 8_192));
+        assert_eq!((meter.in_flight(Path::DISK), meter.in_flight_bytes(Path::BACKEND)), (of(1, 1), 8_192));
         assert_eq!(meter.tick(200).paths, [PathTick::default(); PATHS_MAX]);
     }
 
@@ -173,6 +179,13 @@ mod tests {
     #[should_panic = "what did not start ended"]
     fn a_read_ends_once() {
         let (path, kind) = (Path::DISK, Use::Hit);
-        Meter::new(0).ended(&Done { path, kind, bytes: 1, now_ns: 1, latency_ns: 1, in_flight: 1 });
+        Meter::new(0).ended(&Done {
+            path,
+            kind,
+            bytes: 1,
+            now_ns: 1,
+            latency_ns: 1,
+            in_flight: InFlight { all: 1, reads: 1 },
+        });
     }
 }

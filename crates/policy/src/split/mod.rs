@@ -167,8 +167,17 @@ pub struct Done {
     pub now_ns: u64,
     /// From its order to its end.
     pub latency_ns: u64,
-    /// Reads and writes in flight on the path when it was ordered, itself included.
-    pub in_flight: u32,
+    /// What was in flight on the path when it was ordered, itself included.
+    pub in_flight: InFlight,
+}
+
+/// What is in flight on a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InFlight {
+    /// Reads and writes.
+    pub all: u32,
+    /// Of them, reads.
+    pub reads: u32,
 }
 
 /// How a policy moves through its life (NetCAS, section III-H, Fig. 7); those without one are always stable.

@@ -15,7 +15,7 @@ use super::orthus::Orthus;
 use super::orthus_paper::OrthusPaper;
 use super::profile::Profile;
 use super::random::Random;
-use super::{Climb, Done, ExpectedDelay, Hit, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split, Use};
+use super::{Climb, Done, ExpectedDelay, Hit, InFlight, Meter, PATHS_MAX, Path, PathSet, Report, Shared, Split, Use};
 use alloc::boxed::Box;
 
 /// How long a back end that failed is left alone.
@@ -225,7 +225,7 @@ impl Splitter {
     }
 
     /// A read or a write of a path was ordered. What [`Done::in_flight`] will be.
-    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> u32 {
+    pub fn started(&mut self, path: Path, bytes: u32, kind: Use) -> InFlight {
         self.reads += u64::from(kind != Use::Write);
         self.misses += u64::from(kind == Use::Miss);
         self.meter.started(path, bytes, kind)
@@ -275,7 +275,7 @@ impl Splitter {
         SplitState {
             config: self.config,
             report: self.policy.report(),
-            in_flight: core::array::from_fn(|path| self.meter.in_flight(Path::new(path))),
+            in_flight: core::array::from_fn(|path| self.meter.in_flight(Path::new(path)).all),
             is_suspended: now_ns < self.suspended_until_ns,
             over_budget: self.over_budget,
         }
