@@ -21,8 +21,9 @@
 //! machine's: its volumes look together, and few take the others' queues for a base. Of the paths of a volume one looks
 //! at a time.
 //!
-//! Silence changes nothing known. But a path that gets no hits is asked again each time it was silent for [`SILENT`] of
-//! its latencies, with one: one stall in its first round, and at low load it would never be heard of again.
+//! Silence changes nothing known. But a path that gets no hits is asked again with one when it was silent for [`SILENT`]
+//! of its latencies, and then after twice as long each time: one stall in its first round, and at low load it would never
+//! be heard of again.
 //!
 //! The rate is that of the path while it is busy: the gap before an answer that found the path idle does not count.
 //!
@@ -41,8 +42,10 @@
 
 use super::{Done, Hit, InFlight, Meter, PATHS_MAX, Path, PathSet, Report, Split, Tick, Use};
 
-/// A path is asked again after so many of its latencies: what that costs is one part in so many.
+/// A path is asked again after so many of its latencies: what that costs is one part in so many. After twice as many each
+/// time it answers as before, to this most.
 const SILENT: f64 = 64.0;
+const SILENT_MAX: f64 = 16384.0;
 /// Windows are so many times what fills the path: some queue keeps it busy.
 const WINDOW_GAIN: f64 = 1.15;
 /// A round this much slower than the least latency has waited in a queue.
@@ -135,6 +138,8 @@ struct Estimate {
     started: bool,
     /// It was silent for long and is asked again: what was known of base and delay of each, until it answers.
     asked_again: Option<(f64, f64)>,
+    /// It is asked again after so many latencies.
+    patience: f64,
     /// What a choice needs: the least latency, the delay that each request in flight adds, and how many there may be.
     base_ns: f64,
     each_ns: f64,
@@ -154,6 +159,7 @@ impl Default for Estimate {
             latency_ns: 0.0,
             started: false,
             asked_again: None,
+            patience: SILENT,
             base_ns: 0.0,
             each_ns: 0.0,
             window: WINDOW_MIN,
@@ -177,6 +183,8 @@ impl Estimate {
     fn ended(&mut self, done: &Done) -> bool {
         if let Some((base_ns, each_ns)) = self.asked_again.take() {
             (self.base_ns, self.each_ns) = (base_ns, each_ns);
+            let is_news = done.latency_ns as f64 * ANOTHER < base_ns;
+            self.patience = if is_news { SILENT } else { (2.0 * self.patience).min(SILENT_MAX) };
             self.correct_base(done.latency_ns as f64, 0.0);
             self.round = Round { begun_ns: done.now_ns, last_ns: done.now_ns, ..Round::default() };
             return false;
@@ -310,7 +318,7 @@ impl Estimate {
     /// A control period went by, with hits elsewhere and none here.
     fn silent(&mut self, now_ns: u64) {
         let silent_ns = now_ns.saturating_sub(self.round.last_ns) as f64;
-        if self.base_ns > 0.0 && self.asked_again.is_none() && silent_ns > SILENT * self.base_ns {
+        if self.base_ns > 0.0 && self.asked_again.is_none() && silent_ns > self.patience * self.base_ns {
             // It counts as the fastest, until one answer tells.
             self.asked_again = Some((self.base_ns, self.each_ns));
             (self.base_ns, self.each_ns) = (0.0, 0.0);
