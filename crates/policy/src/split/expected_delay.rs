@@ -98,6 +98,8 @@ struct Round {
     /// Of them, reads, and the sum of their latencies.
     reads: u32,
     latency_ns: f64,
+    /// The longest of them.
+    longest_ns: u64,
     /// What was in flight when they were ordered, summed.
     ahead: f64,
     in_flight_max: u32,
@@ -217,6 +219,7 @@ impl Estimate {
         if done.kind != Use::Write {
             round.reads += 1;
             round.latency_ns += done.latency_ns as f64;
+            round.longest_ns = round.longest_ns.max(done.latency_ns);
             round.ahead += f64::from(done.in_flight.all);
             round.reads_max = round.reads_max.max(done.in_flight.reads);
         }
@@ -252,8 +255,9 @@ impl Estimate {
         self.latency_ns = blend(self.latency_ns, latency_ns);
         if in_flight_max <= WINDOW_MIN {
             // Not a queue of ours. Without this a base that is a little low takes the window down, and that the rate,
-            // and that the window.
-            self.correct_base(latency_ns, NEW);
+            // and that the window. One that stalls says nothing of the others.
+            let others_ns = round.latency_ns - round.longest_ns as f64;
+            self.correct_base((others_ns / f64::from(round.reads - 1)).max(1.0), NEW);
         } else if self.latency_ns * QUEUED < self.base_ns {
             self.base_ns = self.latency_ns;
         }

@@ -189,3 +189,21 @@ fn writes_that_no_read_waits_for_keep_no_reads_away() {
         }
     }
 }
+
+/// On real paths, a read that took 400 ms among those of .4 ms sent all to a back end of 2 ms until the disk was asked again:
+/// every few seconds a second at half the rate.
+#[test]
+fn a_read_that_stalls_says_nothing_of_the_others() {
+    for in_flight in [1, 2] {
+        let mut split = ExpectedDelay::default();
+        let mut stations = Stations::new([DISK, FAR]);
+        stations.run(&mut split, in_flight, SECOND_NS / 2);
+        for _ in 0..5 {
+            stations.stations[0].latency_ns = 400_000_000;
+            stations.run(&mut split, 1, SECOND_NS / 1_000);
+            stations.stations[0] = DISK;
+            let (_, share) = stations.run(&mut split, in_flight, SECOND_NS / 5);
+            assert!(share > 0.98, "{in_flight}: {share} of the hits went to the disk");
+        }
+    }
+}
