@@ -69,6 +69,8 @@ pub struct LogLimits {
 #[derive(Debug)]
 pub struct Log {
     limits: LogLimits,
+    /// Rises with each attach.
+    life: u64,
     ring: Ring,
     /// Those in the log, oldest first; the first of them is `first`.
     records: VecDeque<Record>,
@@ -92,13 +94,14 @@ pub struct Log {
 }
 
 impl Log {
-    /// An empty log, whose next group lies at the ring's head.
+    /// An empty log, whose next group lies at the ring's head. `life`: higher than that of any group on the disk.
     #[must_use]
-    pub fn new(limits: LogLimits, ring: Ring) -> Self {
+    pub fn new(limits: LogLimits, ring: Ring, life: u64) -> Self {
         assert!(limits.records_max > 0 && limits.epoch_records_max > 0 && limits.groups_max > 0);
         assert!(limits.group_sectors_max <= ring.size());
         Self {
             limits,
+            life,
             ring,
             records: VecDeque::new(),
             first: 0,
@@ -200,7 +203,8 @@ impl Log {
             self.grouped_epoch += u64::from(record.boundary);
         }
         self.grouped = end;
-        let group = Group { records, epoch, position, descriptor_sectors: descriptor, sectors: descriptor + payload };
+        let (life, sectors) = (self.life, descriptor + payload);
+        let group = Group { records, epoch, life, position, descriptor_sectors: descriptor, sectors };
         self.groups.push_back((group.clone(), false));
         Some(group)
     }
@@ -256,8 +260,9 @@ impl Log {
     /// Where the log begins. When the disk knows for good: [`Log::anchored`].
     #[must_use]
     pub fn tail(&self) -> Tail {
-        let position = self.groups.front().map_or(self.ring.in_use().end, |(group, _)| group.position);
-        Tail { position, first: self.first }
+        let group = self.groups.front().map(|(group, _)| (group.position, group.life));
+        let (position, life) = group.unwrap_or((self.ring.in_use().end, self.life));
+        Tail { position, first: self.first, life }
     }
 
     /// Whether somebody waits for the disk to know the tail: what follows a boundary, or whoever needs room.

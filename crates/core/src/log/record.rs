@@ -6,7 +6,7 @@ use core::ops::Range;
 /// Bytes of a sector, the unit of the log.
 pub const SECTOR_BYTES: u64 = 512;
 /// Sectors of a block, which has one checksum.
-const BLOCK_SECTORS: u64 = 8;
+pub(super) const BLOCK_SECTORS: u64 = 8;
 /// Of a group's descriptor: its head, each record, and the checksum of each block that a record touches.
 const HEAD_BYTES: u64 = 72;
 const RECORD_BYTES: u64 = 16;
@@ -58,10 +58,16 @@ impl Record {
         if self.kind == Kind::Data { u64::from(self.sectors) } else { 0 }
     }
 
-    pub(super) fn descriptor_bytes(&self) -> u64 {
+    /// Blocks of the volume that its payload lies in; each has a checksum.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
         let range = self.range();
         let blocks = (range.end - 1) / BLOCK_SECTORS - range.start / BLOCK_SECTORS + 1;
-        RECORD_BYTES + if self.kind == Kind::Data { blocks * CHECKSUM_BYTES } else { 0 }
+        if self.kind == Kind::Data { blocks as usize } else { 0 }
+    }
+
+    pub(super) fn descriptor_bytes(&self) -> u64 {
+        RECORD_BYTES + self.blocks() as u64 * CHECKSUM_BYTES
     }
 }
 
@@ -72,6 +78,8 @@ pub struct Group {
     pub records: Range<RecordId>,
     /// Boundaries before the first of them.
     pub epoch: u64,
+    /// The life in which it was written.
+    pub life: u64,
     /// Where in the log.
     pub position: u64,
     /// Of these sectors, the first so many are the descriptor.
@@ -95,6 +103,8 @@ pub struct Tail {
     pub position: u64,
     /// Its first record.
     pub first: RecordId,
+    /// The life in which that group was written, or will be. What lies there of an earlier one is not of the log.
+    pub life: u64,
 }
 
 /// Sectors of a descriptor with so many bytes of records.

@@ -3,8 +3,8 @@
 //! How:
 //! 1. The scan begins at the tail that the disk knows. [`Scan::next`] says where the next group would lie: behind the last
 //!    one, or at the ring's beginning if it did not fit there.
-//! 2. [`Scan::found`] takes it, if it is the next: its records follow, and it was written in no earlier life. The scan ends
-//!    where no group is.
+//! 2. [`Scan::found`] takes it, if it is the next: its records follow, and it was written in no earlier life than the one
+//!    before it, or than the tail says. The scan ends where no group is.
 //! 3. Bytes may be torn only in groups that nobody knew to be durable: [`Scan::unverified`] names them, and at the first
 //!    with a bad checksum the log is cut ([`Scan::cut`]).
 //! 4. [`Scan::into_log`]: all that is left was written, and after a flush is durable. Its last epoch ends in a boundary,
@@ -51,9 +51,9 @@ impl Scan {
     #[must_use]
     pub fn new(limits: LogLimits, ring: Ring, tail: Tail) -> Self {
         assert_eq!(ring.in_use(), tail.position..tail.position);
-        let mut log = Log::new(limits, ring);
+        let mut log = Log::new(limits, ring, tail.life);
         log.begin_at(tail.first);
-        Self { log, tail, durable: tail.first, life: 0 }
+        Self { log, tail, durable: tail.first, life: tail.life }
     }
 
     /// Where the next group lies, if there is one: at the first of these positions, or at the second. If both have one that
@@ -81,7 +81,7 @@ impl Scan {
         let is_later = group.epoch >= log.grouped_epoch && group.life >= self.life;
         let descriptor = descriptor_sectors(group.records.iter().map(Record::descriptor_bytes).sum());
         let sectors = descriptor + group.records.iter().map(Record::payload_sectors).sum::<u64>();
-        let fits = sectors <= log.limits.group_sectors_max && end - log.first <= log.limits.records_max;
+        let fits = sectors <= log.limits.group_sectors_max && end.saturating_sub(log.first) <= log.limits.records_max;
         let mut ring = log.ring;
         if !follows || !is_later || !fits || ring.take(sectors) != Some(group.position) {
             return false;
@@ -96,6 +96,7 @@ impl Scan {
         let group = Group {
             records: group.first..end,
             epoch: group.epoch,
+            life: group.life,
             position: group.position,
             descriptor_sectors: descriptor,
             sectors,
@@ -142,9 +143,12 @@ impl Scan {
         log.ring.cut(head);
     }
 
-    /// The log as it goes on. The disk is flushed before the first answer.
+    /// The log as it goes on, in a life that the disk knows before anything is written to it. The disk is flushed before the
+    /// first answer.
     #[must_use]
-    pub fn into_log(mut self) -> Log {
+    pub fn into_log(mut self, life: u64) -> Log {
+        assert!(life >= self.life, "a life of before");
+        self.log.life = life;
         let end = self.log.close(true);
         for id in self.log.first..end {
             let range = self.log.record(id).range();

@@ -75,13 +75,13 @@ impl World {
     fn new(seed: u64) -> Self {
         let ring = Ring::new(64, 5);
         Self {
-            log: Log::new(LIMITS, ring),
+            log: Log::new(LIMITS, ring, 0),
             rng: Rng::new(seed),
             history: Vec::new(),
             epoch: 1,
             disk: Vec::new(),
             disk_flush: None,
-            tail: Tail { position: 5, first: 0 },
+            tail: Tail { position: 5, first: 0, life: 0 },
             anchor: None,
             life: 0,
             runs: Vec::new(),
@@ -307,7 +307,7 @@ impl World {
         }
         assert!(scan.life() <= self.life);
         self.life += 1;
-        self.log = scan.into_log();
+        self.log = scan.into_log(self.life);
         let end = self.log.next();
         let mut left = Vec::new();
         for change in self.history.iter_mut().filter(|it| !it.lost && it.id.is_some_and(|id| id >= end)) {
@@ -391,7 +391,7 @@ fn the_back_end_is_at_any_time_what_a_plain_disk_may_be_after_a_power_cut() {
 #[test]
 fn groups_lie_apart_and_hold_the_records_in_their_order() {
     let limits = LogLimits { records_max: 100, epoch_records_max: 50, group_sectors_max: 40, groups_max: 2 };
-    let mut log = Log::new(limits, Ring::new(200, 0));
+    let mut log = Log::new(limits, Ring::new(200, 0), 0);
     for nth in 0..6 {
         assert_eq!(log.append(Record::new(nth * 8, 8, Kind::Data)), Some(nth));
     }
@@ -416,5 +416,26 @@ fn a_group_of_an_earlier_life_is_not_the_next() {
     assert!(!scan.found(&group(28, 3, 4)), "it is not behind the last one");
     assert!(!scan.found(&group(27, 4, 4)), "a record is missing");
     assert!(scan.found(&group(27, 3, 4)));
-    assert_eq!(scan.into_log().next(), 4);
+    assert_eq!(scan.into_log(5).next(), 4);
+}
+
+/// A group that a crash took from the log, because the one before it was torn, came back when the tail was moved to it.
+#[test]
+fn a_group_that_was_lost_does_not_come_back_when_the_tail_reaches_it() {
+    let limits = LogLimits { groups_max: 2, ..LIMITS };
+    let records = [Record::new(0, 8, Kind::Data)];
+    let mut log = Scan::new(limits, Ring::new(64, 0), Tail::default()).into_log(1);
+    log.append(records[0]);
+    let group = log.next_group().unwrap();
+    log.group_written(group.position);
+    log.close(true);
+    let run = log.next_write_back(8).unwrap();
+    log.written_back(&run.sectors, true);
+    assert!(log.flush_begins());
+    log.flushed_back(true);
+    let tail = log.tail();
+    assert_eq!(tail, Tail { position: 9, first: 1, life: 1 });
+    let mut scan = Scan::new(limits, Ring::new(64, 9), tail);
+    let lost = FoundGroup { position: 9, first: 1, records: &records, epoch: 1, durable: 0, life: 0 };
+    assert!(!scan.found(&lost) && scan.found(&FoundGroup { life: 1, ..lost }));
 }
