@@ -172,6 +172,14 @@ impl Log {
         Some(id)
     }
 
+    /// Whether the next group finds no room in the ring.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let next = self.records.get((self.grouped - self.first) as usize);
+        let mut ring = self.ring;
+        next.is_some_and(|record| ring.take(self.sectors_of(record)).is_none())
+    }
+
     fn sectors_of(&self, record: &Record) -> u64 {
         descriptor_sectors(record.descriptor_bytes()) + record.payload_sectors()
     }

@@ -9,13 +9,15 @@
 //! again, in order. Each sector then goes again through values of epochs that may already be there, all behind the same
 //! boundary.
 //!
+//! When the ring is full, what is written of an epoch becomes a part of its own: the rest waits for its room.
+//!
 //! Invariants: runs under way never overlap; nothing is handed out while the back end flushes.
 //!
 //! Limit: an epoch is merged in one step, so its records are bounded ([`super::LogLimits::epoch_records_max`]).
 
 use super::Log;
 use super::map::{ExtentMap, RecordId};
-use super::record::Kind;
+use super::record::{Epoch, Kind};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -165,9 +167,14 @@ impl Log {
             return true;
         }
         let applied = self.write_back.applied;
-        let Some(epoch) = self.epochs.get(applied).copied() else { return false };
         let last = applied.checked_sub(1).map(|last| self.epochs[last]);
         let begin = last.map_or(self.write_back.flushed, |last| last.end);
+        let is_written = self.epochs.get(applied).is_some_and(|epoch| epoch.end <= self.written);
+        if !is_written && begin < self.written && self.is_full() {
+            // The rest of the epoch waits for the room of what is written of it.
+            self.epochs.insert(applied, Epoch { end: self.written, boundary: false });
+        }
+        let Some(epoch) = self.epochs.get(applied).copied() else { return false };
         // The disk must know where the last boundary is, or a recovery writes what is before it again, over what follows.
         let is_kept = last.is_none_or(|last| !last.boundary) && self.write_back.promised <= self.anchored;
         if !is_kept || epoch.end > self.written {
