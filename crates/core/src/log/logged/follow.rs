@@ -1,0 +1,167 @@
+//! The back end follows: runs gathered from the log, flushes, and the tail.
+
+use super::super::record::BLOCK_SECTORS;
+use super::super::write_back::Run;
+use super::super::{Kind, Tail};
+use super::serve::For;
+use super::{Buffer, Logged, Memory, Order, Place, Role};
+use crate::IoError;
+use alloc::vec::Vec;
+
+/// A run on its way.
+#[derive(Debug)]
+struct Gathering {
+    run: Run,
+    /// Parts that are not gathered yet.
+    left: u32,
+    failed: bool,
+}
+
+/// How far the back end follows.
+#[derive(Debug, Default)]
+pub(super) struct Follow {
+    /// By buffer.
+    runs: Vec<Option<Gathering>>,
+    live: u32,
+    /// Nothing is tried before this.
+    retry_ns: u64,
+    flushing: bool,
+    /// A tail is on its way to the disk.
+    writes_tail: bool,
+    /// The disk knows this tail; the room before it is still being read.
+    known: Option<Tail>,
+    /// When the open epoch was last closed without a promise.
+    closed_ns: u64,
+    /// What is applied is to be flushed, though nobody was promised anything.
+    flush_due: bool,
+}
+
+impl Logged {
+    /// Time goes by: what nobody flushes goes to the back end, too.
+    pub fn tick(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.follow.closed_ns) >= self.config.open_ns {
+            self.follow.closed_ns = now_ns;
+            self.log.close(false);
+            self.follow.flush_due = true;
+        }
+    }
+
+    /// Whether everything is on the back end, for good.
+    #[must_use]
+    pub fn has_followed(&self) -> bool {
+        self.log.next() == self.log.first
+    }
+
+    pub(super) fn order_run(&mut self, now_ns: u64) -> Option<Order> {
+        if now_ns < self.follow.retry_ns || self.follow.live == self.config.runs_max {
+            return None;
+        }
+        let run = self.log.next_write_back(self.config.buffer_sectors - (BLOCK_SECTORS - 1))?;
+        let at = match self.follow.runs.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.follow.runs.push(None);
+                self.follow.runs.len() - 1
+            }
+        };
+        self.follow.live += 1;
+        let (sectors, kind) = (run.sectors.clone(), run.kind);
+        self.follow.runs[at] = Some(Gathering { run, left: 0, failed: false });
+        if let Kind::Zero { no_hole } = kind {
+            let id = self.start(Role::Run { run: at });
+            return Some(Order::ZeroBackend { id, sectors, no_hole });
+        }
+        let mut left = sectors.clone();
+        while let Some((stretch, record)) = self.log.run_record(&left) {
+            left.start = stretch.end;
+            self.gathering(at).left += 1;
+            let memory = Memory::Driver(Buffer::Run(at as u32));
+            let skip = sectors.start % BLOCK_SECTORS + stretch.start - sectors.start;
+            self.want(For::Run(at), record, stretch, Place { memory, skip });
+        }
+        assert!(left.is_empty(), "a run has all its bytes");
+        self.order_piece()
+    }
+
+    fn gathering(&mut self, run: usize) -> &mut Gathering {
+        self.follow.runs[run].as_mut().expect("a run is on its way")
+    }
+
+    /// A part of a run was read, or could not be.
+    pub(super) fn run_gathered(&mut self, now_ns: u64, run: usize, result: Result<(), IoError>) {
+        let it = self.gathering(run);
+        it.left -= 1;
+        it.failed |= result.is_err();
+        let (left, failed, sectors) = (it.left, it.failed, it.run.sectors.clone());
+        if left > 0 {
+            return;
+        }
+        if failed {
+            return self.run_ended(now_ns, run, Err(IoError::Failed));
+        }
+        let id = self.start(Role::Run { run });
+        self.ready.push_back(Order::WriteBackend { id, buffer: Buffer::Run(run as u32), sectors });
+    }
+
+    pub(super) fn run_ended(&mut self, now_ns: u64, run: usize, result: Result<(), IoError>) {
+        let it = self.follow.runs[run].take().expect("a run ends once");
+        self.follow.live -= 1;
+        self.log.written_back(&it.run.sectors, result.is_ok());
+        if result.is_err() {
+            self.follow.retry_ns = now_ns + self.config.retry_ns;
+        }
+    }
+
+    /// Behind a boundary; and where room is short or time has passed.
+    pub(super) fn order_backend_flush(&mut self, now_ns: u64) -> Option<Order> {
+        let is_short = self.log.is_full() || !self.waiting.is_empty();
+        let wanted = self.log.waits_for_flush() || self.follow.flush_due || is_short;
+        if !wanted || now_ns < self.follow.retry_ns || self.follow.flushing || !self.log.flush_begins() {
+            return None;
+        }
+        (self.follow.flushing, self.follow.flush_due) = (true, false);
+        let id = self.start(Role::FlushBackend);
+        Some(Order::FlushBackend { id })
+    }
+
+    pub(super) fn backend_flushed(&mut self, now_ns: u64, result: Result<(), IoError>) {
+        self.follow.flushing = false;
+        self.log.flushed_back(result.is_ok());
+        if result.is_err() {
+            self.follow.retry_ns = now_ns + self.config.retry_ns;
+        }
+        while self.checks_first < self.log.first {
+            self.checks.pop_front();
+            self.checks_first += 1;
+        }
+    }
+
+    pub(super) fn order_tail(&mut self) -> Option<Order> {
+        let busy = self.follow.writes_tail || self.follow.known.is_some() || self.broken;
+        if busy || !self.log.wants_anchor() {
+            return None;
+        }
+        self.follow.writes_tail = true;
+        let tail = self.log.tail();
+        let id = self.start(Role::Tail { tail });
+        Some(Order::WriteTail { id, tail })
+    }
+
+    pub(super) fn tail_written(&mut self, tail: Tail, result: Result<(), IoError>) {
+        self.follow.writes_tail = false;
+        if result.is_err() {
+            return self.log_failed();
+        }
+        self.follow.known = Some(tail);
+        self.free_room();
+    }
+
+    /// What is before the tail may be written over, once nobody reads it.
+    pub(super) fn free_room(&mut self) {
+        let Some(tail) = self.follow.known else { return };
+        if self.pins.first_key_value().is_none_or(|(record, _)| *record >= tail.first) {
+            self.follow.known = None;
+            self.log.anchored(tail);
+        }
+    }
+}

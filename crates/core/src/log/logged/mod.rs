@@ -1,0 +1,254 @@
+//! A back end behind a log: changes are answered when the log has them, reads see the log over the back end, and the back
+//! end follows in order.
+//!
+//! Why a layer of its own: to the cache it is a back end like any other, whose writes take as long as a local disk's. So
+//! pages in memory and slots, the order of overlapping requests, the write-intent map and recovery are what they are
+//! without a log, and a log is what it is without a cache.
+//!
+//! How: [`Logged::submit`] takes requests, [`Logged::next_order`] says what is to be done, [`Logged::done`] takes what was.
+//! 1. A change becomes a record. Records gather while groups are under way; the next group takes them all. It is answered
+//!    when its group is there, and those before it ([`serve`]).
+//! 2. A flush, and a change with FUA, closes the epoch and waits for a flush of the log's disk; one at a time, for all that
+//!    wait.
+//! 3. A read asks the map: what a record has comes from the log and is checked block by block, the rest from the back end.
+//! 4. Runs are gathered from the log and written to the back end ([`follow`]); then it is flushed, the tail is written down,
+//!    and the next epoch follows.
+//!
+//! Invariants: what a read of the log was told to read is not written over before it is answered; every request is
+//! answered once.
+//!
+//! Limits: what does not fit the log waits, first come first served. When the log's disk fails, changes fail from then on.
+
+mod follow;
+mod order;
+mod serve;
+
+#[cfg(test)]
+mod tests;
+
+pub use order::{Buffer, Memory, Order, OrderId, Place, Request, Wish};
+
+use super::record::BLOCK_SECTORS;
+use super::{Group, Log, Record, RecordId, Tail};
+use crate::IoError;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Range;
+use serve::{Change, FlushWaiter, Piece, Read};
+
+/// Bounds and times.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedConfig {
+    /// Sectors of a buffer: a group fits wherever it begins in its first block.
+    pub buffer_sectors: u64,
+    /// Reads of the log under way.
+    pub log_reads_max: u32,
+    /// Runs on their way to the back end.
+    pub runs_max: u32,
+    /// After a run or a flush failed there, so long until the next.
+    pub retry_ns: u64,
+    /// What nobody flushes goes to the back end after this time.
+    pub open_ns: u64,
+}
+
+/// What an unanswered order was for.
+#[derive(Clone, Debug)]
+enum Role {
+    Group { position: u64, records: Range<RecordId>, buffer: u32 },
+    FlushLog { before: RecordId },
+    Tail { tail: Tail },
+    Piece { piece: Piece, buffer: u32 },
+    ReadBackend { read: usize },
+    Run { run: usize },
+    FlushBackend,
+}
+
+/// Things named by their place, which is used again.
+#[derive(Debug)]
+struct Slab<T> {
+    slots: Vec<Option<T>>,
+    live: usize,
+}
+
+impl<T> Slab<T> {
+    fn new() -> Self {
+        Self { slots: Vec::new(), live: 0 }
+    }
+
+    fn insert(&mut self, it: T) -> usize {
+        self.live += 1;
+        match self.slots.iter().position(Option::is_none) {
+            Some(free) => {
+                self.slots[free] = Some(it);
+                free
+            }
+            None => {
+                self.slots.push(Some(it));
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    fn get_mut(&mut self, at: usize) -> &mut T {
+        self.slots[at].as_mut().expect("it is there")
+    }
+
+    fn remove(&mut self, at: usize) -> T {
+        self.live -= 1;
+        self.slots[at].take().expect("it is removed once")
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Logged {
+    config: LoggedConfig,
+    log: Log,
+    roles: Slab<Role>,
+    /// Orders that wait for nothing.
+    ready: VecDeque<Order>,
+    /// Changes that the log has no room for yet.
+    waiting: VecDeque<Request>,
+    /// Changes in the log that are not answered, in order of their records.
+    changes: VecDeque<Change>,
+    flush_waiters: Vec<FlushWaiter>,
+    log_flush: bool,
+    /// Of each record in the log, the checksums of its blocks; the first is that of record `checks_first`.
+    checks: VecDeque<Vec<u32>>,
+    checks_first: RecordId,
+    reads: Slab<Read>,
+    /// Parts of reads and runs that wait for a buffer.
+    pieces: VecDeque<Piece>,
+    /// How many are under way or wait, by record: these must not be written over.
+    pins: BTreeMap<RecordId, u32>,
+    group_buffers: Vec<u32>,
+    read_buffers: Vec<u32>,
+    follow: follow::Follow,
+    /// The log's disk failed.
+    broken: bool,
+}
+
+impl Logged {
+    /// Goes on with that log.
+    #[must_use]
+    pub fn new(config: LoggedConfig, log: Log, checks: Vec<Vec<u32>>) -> Self {
+        assert_eq!(checks.len() as u64, log.next() - log.first, "checksums of each record");
+        let in_block = BLOCK_SECTORS - 1;
+        assert!(log.limits.group_sectors_max + in_block <= config.buffer_sectors && config.log_reads_max > 0);
+        assert!(log.ring.size().is_multiple_of(BLOCK_SECTORS), "a ring is of whole blocks");
+        Self {
+            group_buffers: (0..log.limits.groups_max as u32).rev().collect(),
+            read_buffers: (0..config.log_reads_max).rev().collect(),
+            checks_first: log.first,
+            checks: checks.into(),
+            config,
+            log,
+            roles: Slab::new(),
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            changes: VecDeque::new(),
+            flush_waiters: Vec::new(),
+            log_flush: false,
+            reads: Slab::new(),
+            pieces: VecDeque::new(),
+            pins: BTreeMap::new(),
+            follow: follow::Follow::default(),
+            broken: false,
+        }
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let asked = self.reads.live + self.waiting.len() + self.changes.len() + self.flush_waiters.len();
+        asked + self.ready.len() + self.roles.live == 0
+    }
+
+    /// Takes a request.
+    pub fn submit(&mut self, request: Request) {
+        match request.wish {
+            Wish::Read => self.read(&request),
+            Wish::Flush => {
+                let needs = self.log.close(true);
+                self.wait_for_flush(FlushWaiter { token: request.token, needs });
+            }
+            Wish::Write { .. } | Wish::Zero { .. } => {
+                self.waiting.push_back(request);
+                self.append_waiting();
+            }
+        }
+    }
+
+    /// The next order, if there is one. To be asked until there is none, after whatever happened.
+    pub fn next_order(&mut self, now_ns: u64) -> Option<Order> {
+        if let Some(order) = self.ready.pop_front() {
+            return Some(order);
+        }
+        self.order_group()
+            .or_else(|| self.order_log_flush())
+            .or_else(|| self.order_piece())
+            .or_else(|| self.order_tail())
+            .or_else(|| self.order_run(now_ns))
+            .or_else(|| self.order_backend_flush(now_ns))
+    }
+
+    /// The records of a group under way, and the tokens of their clients.
+    pub fn group(&self, group: &Group) -> impl Iterator<Item = (&Record, u64)> {
+        let first = self.changes.front().map_or(0, |change| change.id);
+        group.records.clone().map(move |id| {
+            let change = &self.changes[(id - first) as usize];
+            assert_eq!(change.id, id, "changes are answered in their order");
+            (self.log.record(id), change.token)
+        })
+    }
+
+    /// Records before this are durable: what a group's descriptor says.
+    #[must_use]
+    pub fn durable(&self) -> RecordId {
+        self.log.durable
+    }
+
+    /// An order ended. `checks`: the checksums that it was to bring.
+    pub fn done(&mut self, now_ns: u64, id: OrderId, result: Result<(), IoError>, checks: &[u32]) {
+        match self.roles.remove(id.0 as usize) {
+            Role::Group { position, records, buffer } => {
+                self.group_buffers.push(buffer);
+                self.group_ended(position, records, result, checks);
+            }
+            Role::FlushLog { before } => self.log_flushed(before, result),
+            Role::Tail { tail } => self.tail_written(tail, result),
+            Role::Piece { piece, buffer } => self.piece_read(now_ns, piece, buffer, result, checks),
+            Role::ReadBackend { read } => self.read_went_on(read, result),
+            Role::Run { run } => self.run_ended(now_ns, run, result),
+            Role::FlushBackend => self.backend_flushed(now_ns, result),
+        }
+        self.append_waiting();
+    }
+
+    fn start(&mut self, role: Role) -> OrderId {
+        OrderId(self.roles.insert(role) as u32)
+    }
+
+    fn answer(&mut self, token: u64, result: Result<(), IoError>) {
+        self.ready.push_back(Order::Answer { token, result });
+    }
+
+    fn pin(&mut self, record: RecordId) {
+        *self.pins.entry(record).or_default() += 1;
+    }
+
+    fn unpin(&mut self, record: RecordId) {
+        let count = self.pins.get_mut(&record).expect("it is pinned");
+        *count -= 1;
+        if *count == 0 {
+            self.pins.remove(&record);
+            self.free_room();
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What clients ask: changes into the log, flushes of it, reads of log and back end.
+
+use super::super::record::BLOCK_SECTORS;
+use super::super::{Kind, Record, RecordId};
+use super::{Buffer, Logged, Memory, Order, Place, Request, Role, Wish};
+use crate::IoError;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// A change whose client is not answered.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) id: RecordId,
+    pub(super) token: u64,
+    /// It is durable when all before this is.
+    fua_until: Option<RecordId>,
+}
+
+/// Somebody waits until records before that are durable.
+#[derive(Debug)]
+pub(super) struct FlushWaiter {
+    pub(super) token: u64,
+    pub(super) needs: RecordId,
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(super) struct Read {
+    token: u64,
+    /// Parts that are not there yet.
+    left: u32,
+    error: Option<IoError>,
+}
+
+/// For whom a part of the log is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum For {
+    Read(usize),
+    Run(usize),
+}
+
+/// A part of the log that somebody wants: sectors of one record.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) whose: For,
+    record: RecordId,
+    sectors: Range<u64>,
+    to: Place,
+    /// What is read for it: whole blocks, as far as the record has them; from that position.
+    reads: Range<u64>,
+    position: u64,
+    checks: Vec<u32>,
+}
+
+impl Logged {
+    /// Takes changes into the log as long as it has room.
+    pub(super) fn append_waiting(&mut self) {
+        while let Some(request) = self.waiting.front() {
+            let sectors = (request.sectors.end - request.sectors.start) as u32;
+            let (kind, fua) = match request.wish {
+                Wish::Write { fua } => (Kind::Data, fua),
+                Wish::Zero { fua, no_hole } => (Kind::Zero { no_hole }, fua),
+                Wish::Read | Wish::Flush => unreachable!("not a change: {request:?}"),
+            };
+            let token = request.token;
+            if self.broken {
+                self.answer(token, Err(IoError::Failed));
+                self.waiting.pop_front();
+                continue;
+            }
+            let Some(id) = self.log.append(Record::new(request.sectors.start, sectors, kind)) else { return };
+            self.checks.push_back(Vec::new());
+            let fua_until = fua.then(|| self.log.close(true));
+            self.changes.push_back(Change { id, token, fua_until });
+            self.waiting.pop_front();
+        }
+    }
+
+    pub(super) fn order_group(&mut self) -> Option<Order> {
+        if self.broken || self.group_buffers.is_empty() {
+            return None;
+        }
+        let group = self.log.next_group()?;
+        let buffer = self.group_buffers.pop()?;
+        let id = self.start(Role::Group { position: group.position, records: group.records.clone(), buffer });
+        Some(Order::WriteGroup { id, group, buffer: Buffer::Group(buffer) })
+    }
+
+    pub(super) fn group_ended(
+        &mut self,
+        position: u64,
+        records: Range<RecordId>,
+        result: Result<(), IoError>,
+        mut checks: &[u32],
+    ) {
+        if result.is_err() || self.broken {
+            return self.log_failed();
+        }
+        for id in records {
+            let (now, later) = checks.split_at(self.log.record(id).blocks());
+            self.checks[(id - self.checks_first) as usize] = now.to_vec();
+            checks = later;
+        }
+        assert!(checks.is_empty(), "a checksum for each block of a group");
+        for id in self.log.group_written(position) {
+            let change = self.changes.pop_front().expect("each record has its change");
+            assert_eq!(change.id, id, "changes are answered in their order");
+            match change.fua_until {
+                Some(needs) => self.wait_for_flush(FlushWaiter { token: change.token, needs }),
+                None => self.answer(change.token, Ok(())),
+            }
+        }
+    }
+
+    pub(super) fn wait_for_flush(&mut self, waiter: FlushWaiter) {
+        if self.broken {
+            self.answer(waiter.token, Err(IoError::Lost));
+        } else if waiter.needs <= self.log.durable {
+            self.answer(waiter.token, Ok(()));
+        } else {
+            self.flush_waiters.push(waiter);
+        }
+    }
+
+    pub(super) fn order_log_flush(&mut self) -> Option<Order> {
+        let before = self.log.written();
+        if self.log_flush || self.broken || !self.flush_waiters.iter().any(|waiter| waiter.needs <= before) {
+            return None;
+        }
+        self.log_flush = true;
+        let id = self.start(Role::FlushLog { before });
+        Some(Order::FlushLog { id })
+    }
+
+    pub(super) fn log_flushed(&mut self, before: RecordId, result: Result<(), IoError>) {
+        self.log_flush = false;
+        if result.is_err() || self.broken {
+            return self.log_failed();
+        }
+        self.log.flushed_disk(before);
+        for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.needs <= before) {
+            self.ready.push_back(Order::Answer { token: waiter.token, result: Ok(()) });
+        }
+    }
+
+    /// The log's disk cannot be written: nothing new is promised.
+    pub(super) fn log_failed(&mut self) {
+        self.broken = true;
+        for change in core::mem::take(&mut self.changes) {
+            self.answer(change.token, Err(IoError::Failed));
+        }
+        for waiter in core::mem::take(&mut self.flush_waiters) {
+            self.answer(waiter.token, Err(IoError::Lost));
+        }
+    }
+
+    pub(super) fn read(&mut self, request: &Request) {
+        // One part more than there are, until all are ordered.
+        let read = self.reads.insert(Read { token: request.token, left: 1, error: None });
+        let mut left = request.sectors.clone();
+        while let Some(stretch) = self.log.map().first(&left) {
+            left.start = stretch.sectors.end;
+            let skip = stretch.sectors.start - request.sectors.start;
+            let to = Place { memory: Memory::Client(request.token), skip };
+            match stretch.record {
+                None => {
+                    self.reads.get_mut(read).left += 1;
+                    let id = self.start(Role::ReadBackend { read });
+                    self.ready.push_back(Order::ReadBackend { id, to, sectors: stretch.sectors });
+                }
+                Some(record) if self.log.record(record).kind == Kind::Data => {
+                    self.reads.get_mut(read).left += 1;
+                    self.want(For::Read(read), record, stretch.sectors, to);
+                }
+                Some(_) => {
+                    let sectors = stretch.sectors.end - stretch.sectors.start;
+                    self.ready.push_back(Order::Clear { at: to, sectors });
+                }
+            }
+        }
+        self.read_went_on(read, Ok(()));
+    }
+
+    /// A part of a read is there, or is not to be had.
+    pub(super) fn read_went_on(&mut self, read: usize, result: Result<(), IoError>) {
+        let it = self.reads.get_mut(read);
+        it.left -= 1;
+        if let Err(error) = result {
+            it.error.get_or_insert(error);
+        }
+        if it.left == 0 {
+            let Read { token, error, .. } = self.reads.remove(read);
+            self.answer(token, error.map_or(Ok(()), Err));
+        }
+    }
+
+    /// Somebody wants sectors of a record.
+    pub(super) fn want(&mut self, whose: For, record: RecordId, sectors: Range<u64>, to: Place) {
+        let range = self.log.record(record).range();
+        let reads = (sectors.start / BLOCK_SECTORS * BLOCK_SECTORS).max(range.start)
+            ..sectors.end.next_multiple_of(BLOCK_SECTORS).min(range.end);
+        let position = self.log.position(record, reads.start);
+        let first_block = range.start / BLOCK_SECTORS;
+        let blocks = reads.start / BLOCK_SECTORS - first_block..reads.end.div_ceil(BLOCK_SECTORS) - first_block;
+        let known = &self.checks[(record - self.checks_first) as usize];
+        let checks = known[blocks.start as usize..blocks.end as usize].to_vec();
+        self.pin(record);
+        self.pieces.push_back(Piece { whose, record, sectors, to, reads, position, checks });
+    }
+
+    pub(super) fn order_piece(&mut self) -> Option<Order> {
+        if self.pieces.is_empty() {
+            return None;
+        }
+        let buffer = self.read_buffers.pop()?;
+        let piece = self.pieces.pop_front()?;
+        let (position, sectors) = (piece.position, piece.reads.clone());
+        let end = position % BLOCK_SECTORS + sectors.end - sectors.start;
+        assert!(end <= self.config.buffer_sectors, "a record fits a buffer");
+        let id = self.start(Role::Piece { piece, buffer });
+        Some(Order::ReadLog { id, buffer: Buffer::LogRead(buffer), position, sectors })
+    }
+
+    pub(super) fn piece_read(
+        &mut self,
+        now_ns: u64,
+        piece: Piece,
+        buffer: u32,
+        result: Result<(), IoError>,
+        checks: &[u32],
+    ) {
+        self.read_buffers.push(buffer);
+        let result = result.and_then(|()| if checks == piece.checks { Ok(()) } else { Err(IoError::Failed) });
+        if result.is_ok() {
+            let skip = piece.position % BLOCK_SECTORS + piece.sectors.start - piece.reads.start;
+            let from = Place { memory: Memory::Driver(Buffer::LogRead(buffer)), skip };
+            let sectors = piece.sectors.end - piece.sectors.start;
+            self.ready.push_back(Order::Copy { from, to: piece.to, sectors });
+        }
+        self.unpin(piece.record);
+        match piece.whose {
+            For::Read(read) => self.read_went_on(read, result),
+            For::Run(run) => self.run_gathered(now_ns, run, result),
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! A logged back end over a disk and a back end of numbers, whose operations end in any order, fail, and are cut short.
+//!
+//! A sector's bytes are one number, told by its write; 0 is what was there at first, and zeroes.
+
+use super::super::{FoundGroup, Kind, LogLimits, Record, Ring, Scan};
+use super::*;
+use alloc::vec;
+use forebay_policy::rng::Rng;
+
+const SECTORS: u64 = 64;
+const RING: u64 = 200;
+const LIMITS: LogLimits = LogLimits { records_max: 40, epoch_records_max: 12, group_sectors_max: 40, groups_max: 3 };
+const CONFIG: LoggedConfig =
+    LoggedConfig { buffer_sectors: 48, log_reads_max: 3, runs_max: 2, retry_ns: 5, open_ns: 300 };
+
+type Value = u64;
+
+#[derive(Debug)]
+struct Client {
+    wish: Wish,
+    sectors: Range<u64>,
+    /// Its memory.
+    bytes: Vec<Value>,
+    /// When it was asked: what was answered before, a flush covers.
+    asked_ns: u64,
+}
+
+/// A change that was asked for.
+#[derive(Debug)]
+struct Asked {
+    token: u64,
+    sectors: Range<u64>,
+    zero: bool,
+    answered_ns: Option<u64>,
+    /// A client was told that it is durable.
+    promised: bool,
+}
+
+#[derive(Debug)]
+struct OnDisk {
+    group: Group,
+    records: Vec<Record>,
+    checks: Vec<Vec<u32>>,
+    durable: RecordId,
+    life: u64,
+    /// Not ended; ended; flushed since.
+    state: u8,
+}
+
+struct World {
+    logged: Logged,
+    rng: Rng,
+    now_ns: u64,
+    /// By place in the ring.
+    cells: Vec<Value>,
+    groups: Vec<OnDisk>,
+    tail: Tail,
+    life: u64,
+    /// Of each sector, what is durable and what was written since.
+    backend: Vec<(Value, Vec<Value>)>,
+    memory: BTreeMap<Buffer, Vec<Value>>,
+    clients: BTreeMap<u64, Client>,
+    /// Changes in the order in which they were asked for.
+    history: Vec<Asked>,
+    /// Records before this were written when the log's flush began.
+    flush_before: RecordId,
+    under_way: Vec<Order>,
+    next_token: u64,
+    /// Parts in a hundred of the back end's orders that fail.
+    fails: u64,
+    /// Reads that were right, flushes, crashes, failures.
+    counts: [usize; 4],
+}
+
+fn check_of(first: u64, values: &[Value]) -> u32 {
+    values.iter().fold(first as u32 + 1, |hash, value| hash.wrapping_mul(0x9E37_79B1) ^ *value as u32)
+}
+
+/// The checksums of the blocks that these sectors lie in.
+fn checks_of(sectors: &Range<u64>, values: &[Value]) -> Vec<u32> {
+    let mut checks = Vec::new();
+    let mut first = sectors.start;
+    while first < sectors.end {
+        let end = (first / 8 * 8 + 8).min(sectors.end);
+        checks.push(check_of(first, &values[(first - sectors.start) as usize..(end - sectors.start) as usize]));
+        first = end;
+    }
+    checks
+}
+
+fn value_of(token: u64, sector: u64) -> Value {
+    token * 1000 + sector
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self {
+            logged: Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), Vec::new()),
+            rng: Rng::new(seed),
+            now_ns: 0,
+            cells: vec![0; RING as usize],
+            groups: Vec::new(),
+            tail: Tail { position: 3, first: 0, life: 0 },
+            life: 0,
+            backend: vec![(0, Vec::new()); SECTORS as usize],
+            memory: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            history: Vec::new(),
+            flush_before: 0,
+            under_way: Vec::new(),
+            next_token: 1,
+            fails: 20,
+            counts: [0; 4],
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.rng.next_u64() % n
+    }
+
+    fn step(&mut self) {
+        self.now_ns += 1;
+        match self.below(100) {
+            0..35 => self.ask(),
+            35..99 => self.end_one(),
+            _ => self.logged.tick(self.now_ns),
+        }
+        self.perform();
+    }
+
+    /// Requests that overlap one under way are not asked.
+    fn ask(&mut self) {
+        let first = self.below(SECTORS);
+        let sectors = first..first + 1 + self.below(30.min(SECTORS - first));
+        let overlaps = |it: &Range<u64>| it.start < sectors.end && sectors.start < it.end;
+        let wish = match self.below(20) {
+            0..8 => Wish::Write { fua: self.below(6) == 0 },
+            8..10 => Wish::Zero { fua: self.below(6) == 0, no_hole: self.below(2) == 0 },
+            10..18 => Wish::Read,
+            _ => Wish::Flush,
+        };
+        let busy = self.clients.values().any(|it| it.wish != Wish::Flush && overlaps(&it.sectors));
+        if self.clients.len() == 6 || (busy && wish != Wish::Flush) {
+            return;
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let bytes = sectors.clone().map(|sector| value_of(token, sector)).collect();
+        let zero = matches!(wish, Wish::Zero { .. });
+        if matches!(wish, Wish::Write { .. } | Wish::Zero { .. }) {
+            self.history.push(Asked { token, sectors: sectors.clone(), zero, answered_ns: None, promised: false });
+        }
+        self.clients.insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns: self.now_ns });
+        self.logged.submit(Request { token, wish, sectors });
+    }
+
+    fn place(&self, position: u64) -> usize {
+        (position % RING) as usize
+    }
+
+    fn memory(&mut self, memory: Memory) -> &mut Vec<Value> {
+        match memory {
+            Memory::Client(token) => &mut self.clients.get_mut(&token).expect("a client that waits").bytes,
+            Memory::Driver(buffer) => self.memory.entry(buffer).or_insert_with(|| vec![0; 48]),
+        }
+    }
+
+    fn put(&mut self, to: Place, values: &[Value]) {
+        self.memory(to.memory)[to.skip as usize..][..values.len()].copy_from_slice(values);
+    }
+
+    fn perform(&mut self) {
+        while let Some(order) = self.logged.next_order(self.now_ns) {
+            match order {
+                Order::Copy { from, to, sectors } => {
+                    let values = self.memory(from.memory)[from.skip as usize..][..sectors as usize].to_vec();
+                    self.put(to, &values);
+                }
+                Order::Clear { at, sectors } => self.put(at, &vec![0; sectors as usize]),
+                Order::Answer { token, result } => self.answered(token, result),
+                Order::WriteGroup { ref group, .. } => {
+                    self.begin_group(group);
+                    self.under_way.push(order);
+                }
+                Order::FlushLog { .. } => {
+                    self.flush_before = self.logged.log().written();
+                    self.under_way.push(order);
+                }
+                _ => self.under_way.push(order),
+            }
+        }
+    }
+
+    /// What lies where it will lie is gone from now on.
+    fn begin_group(&mut self, group: &Group) {
+        let places = |it: &Group| (it.position % RING)..(it.position % RING) + it.sectors;
+        let ours = places(group);
+        self.groups.retain(|it| places(&it.group).end <= ours.start || ours.end <= places(&it.group).start);
+        let mut values = Vec::new();
+        let (mut records, mut checks) = (Vec::new(), Vec::new());
+        for (record, token) in self.logged.group(group) {
+            let bytes = &self.clients[&token].bytes;
+            let data = record.kind == Kind::Data;
+            checks.push(if data { checks_of(&record.range(), bytes) } else { Vec::new() });
+            values.extend_from_slice(if data { bytes } else { &[] });
+            records.push(*record);
+        }
+        let at = self.place(group.position + group.descriptor_sectors);
+        self.cells[at..at + values.len()].copy_from_slice(&values);
+        let durable = self.logged.durable().min(group.records.start);
+        self.groups.push(OnDisk { group: group.clone(), records, checks, durable, life: self.life, state: 0 });
+    }
+
+    fn answered(&mut self, token: u64, result: Result<(), IoError>) {
+        let client = self.clients.remove(&token).expect("answered once");
+        if result.is_err() {
+            assert_eq!(client.wish, Wish::Read, "only the back end fails");
+            self.counts[3] += 1;
+            return;
+        }
+        match client.wish {
+            Wish::Read => {
+                for (sector, value) in client.sectors.zip(client.bytes) {
+                    assert_eq!(value, self.newest(sector), "sector {sector}");
+                }
+                self.counts[0] += 1;
+            }
+            Wish::Flush => {
+                let covered = |it: &&mut Asked| it.answered_ns.is_some_and(|at| at < client.asked_ns);
+                self.history.iter_mut().filter(covered).for_each(|it| it.promised = true);
+                self.counts[1] += 1;
+            }
+            Wish::Write { .. } | Wish::Zero { .. } => {
+                let change = self.history.iter_mut().find(|it| it.token == token).expect("it was asked");
+                change.answered_ns = Some(self.now_ns);
+                change.promised = matches!(client.wish, Wish::Write { fua: true } | Wish::Zero { fua: true, .. });
+            }
+        }
+    }
+
+    /// By the last change that was answered.
+    fn newest(&self, sector: u64) -> Value {
+        let last = self.history.iter().rfind(|it| it.answered_ns.is_some() && it.sectors.contains(&sector));
+        last.map_or(0, |it| if it.zero { 0 } else { value_of(it.token, sector) })
+    }
+
+    fn end_one(&mut self) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let nth = self.below(self.under_way.len() as u64) as usize;
+        let order = self.under_way.swap_remove(nth);
+        let fails = self.below(100) < self.fails;
+        self.end(order, fails);
+    }
+
+    fn end(&mut self, order: Order, fails: bool) {
+        let failed = if fails { Err(IoError::Failed) } else { Ok(()) };
+        let mut checks = Vec::new();
+        let (id, result) = match order {
+            Order::WriteGroup { id, group, .. } => {
+                let it = self.groups.iter_mut().find(|it| it.group == group).expect("a group under way stays");
+                it.state = 1;
+                checks = it.checks.concat();
+                (id, Ok(()))
+            }
+            Order::FlushLog { id } => {
+                let before = self.flush_before;
+                self.groups.iter_mut().filter(|it| it.group.records.end <= before).for_each(|it| it.state = 2);
+                (id, Ok(()))
+            }
+            Order::WriteTail { id, tail } => {
+                self.tail = tail;
+                (id, Ok(()))
+            }
+            Order::ReadLog { id, buffer, position, sectors } => {
+                let values: Vec<Value> =
+                    (0..sectors.end - sectors.start).map(|nth| self.cells[self.place(position + nth)]).collect();
+                checks = checks_of(&sectors, &values);
+                self.put(Place { memory: Memory::Driver(buffer), skip: position % 8 }, &values);
+                (id, failed)
+            }
+            Order::ReadBackend { id, to, sectors } => {
+                let values: Vec<Value> = sectors.map(|sector| self.on_backend(sector)).collect();
+                self.put(to, &values);
+                (id, failed)
+            }
+            Order::WriteBackend { id, buffer, sectors } => {
+                let values = self.memory[&buffer][(sectors.start % 8) as usize..].to_vec();
+                for (sector, value) in sectors.zip(values) {
+                    if !fails || self.below(2) == 0 {
+                        self.backend[sector as usize].1.push(value);
+                    }
+                }
+                (id, failed)
+            }
+            Order::ZeroBackend { id, sectors, .. } => {
+                for sector in sectors {
+                    if !fails || self.below(2) == 0 {
+                        self.backend[sector as usize].1.push(0);
+                    }
+                }
+                (id, failed)
+            }
+            Order::FlushBackend { id } => {
+                self.flush_backend(fails);
+                (id, failed)
+            }
+            Order::Copy { .. } | Order::Clear { .. } | Order::Answer { .. } => unreachable!("these are done at once"),
+        };
+        self.logged.done(self.now_ns, id, result, &checks);
+    }
+
+    fn on_backend(&self, sector: u64) -> Value {
+        let (durable, since) = &self.backend[sector as usize];
+        since.last().copied().unwrap_or(*durable)
+    }
+
+    fn flush_backend(&mut self, fails: bool) {
+        for nth in 0..self.backend.len() {
+            let drops = fails && self.below(2) == 0;
+            let (durable, since) = &mut self.backend[nth];
+            if !drops && let Some(last) = since.last() {
+                *durable = *last;
+            }
+            since.clear();
+        }
+    }
+
+    /// The machine loses power, and with it every request; the back end loses what it likes of what was not flushed.
+    fn crash(&mut self) {
+        for order in core::mem::take(&mut self.under_way) {
+            if matches!(order, Order::WriteBackend { .. } | Order::ZeroBackend { .. }) {
+                self.end(order, true);
+            }
+        }
+        for at in 0..self.groups.len() {
+            if self.groups[at].state < 2 && self.below(2) == 0 {
+                self.groups[at].state = 3;
+            }
+        }
+        self.groups.retain(|it| it.state < 3);
+        // Whoever recovers flushes.
+        self.groups.iter_mut().for_each(|it| it.state = 2);
+        for sector in 0..self.backend.len() {
+            let kept = self.below(self.backend[sector].1.len() as u64 + 1) as usize;
+            self.backend[sector].1.truncate(kept);
+        }
+        self.flush_backend(false);
+        self.clients.clear();
+        self.memory.clear();
+        let mut scan = Scan::new(LIMITS, Ring::new(RING, self.tail.position), self.tail);
+        let mut checks = Vec::new();
+        loop {
+            let next = scan.next();
+            let mut here: Vec<&OnDisk> = self.groups.iter().filter(|it| next.contains(&it.group.position)).collect();
+            here.sort_by_key(|it| core::cmp::Reverse(it.life));
+            let found = here.into_iter().find(|it| {
+                scan.found(&FoundGroup {
+                    position: it.group.position,
+                    first: it.group.records.start,
+                    records: &it.records,
+                    epoch: it.group.epoch,
+                    durable: it.durable,
+                    life: it.life,
+                })
+            });
+            let Some(found) = found else { break };
+            for (id, of_record) in found.group.records.clone().zip(&found.checks) {
+                if id >= self.tail.first {
+                    checks.push(of_record.clone());
+                }
+            }
+        }
+        self.life += 1;
+        self.logged = Logged::new(CONFIG, scan.into_log(self.life), checks);
+        self.counts[2] += 1;
+        self.settle_history();
+    }
+
+    /// Each sector has what was promised, or something asked for later; that is its history from now on.
+    fn settle_history(&mut self) {
+        self.fails = 0;
+        let settled = self.history.len();
+        for sector in 0..SECTORS {
+            let token = self.next_token;
+            self.next_token += 1;
+            let bytes = vec![u64::MAX];
+            let (wish, sectors) = (Wish::Read, sector..sector + 1);
+            self.clients.insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns: 0 });
+            self.logged.submit(Request { token, wish, sectors });
+            let found = loop {
+                // As `perform`, but for the answer of that read.
+                let Some(order) = self.logged.next_order(self.now_ns) else {
+                    self.end_one();
+                    continue;
+                };
+                match order {
+                    Order::Answer { token: of, result } if of == token => {
+                        assert_eq!(result, Ok(()));
+                        break self.clients.remove(&token).unwrap().bytes[0];
+                    }
+                    Order::Copy { from, to, sectors } => {
+                        let values = self.memory(from.memory)[from.skip as usize..][..sectors as usize].to_vec();
+                        self.put(to, &values);
+                    }
+                    Order::Clear { at, sectors } => self.put(at, &vec![0; sectors as usize]),
+                    order => self.under_way.push(order),
+                }
+            };
+            let here = |it: &&Asked| it.sectors.contains(&sector);
+            let value = |it: &Asked| if it.zero { 0 } else { value_of(it.token, sector) };
+            let promised = self.history[..settled].iter().rposition(|it| it.promised && here(&it));
+            let before = promised.map_or(0, |at| value(&self.history[at]));
+            let mut later = self.history[promised.map_or(0, |at| at + 1)..settled].iter().filter(here).map(value);
+            assert!(found == before || later.any(|value| value == found), "sector {sector}: {found}, not {before}");
+            let zero = found == 0;
+            self.settled(sector, found, zero);
+        }
+        self.history.drain(..settled);
+        self.fails = 20;
+    }
+
+    /// Written down as an answered change; values keep their old token.
+    fn settled(&mut self, sector: u64, found: Value, zero: bool) {
+        let token = if zero { 0 } else { (found - sector) / 1000 };
+        self.history.push(Asked { token, sectors: sector..sector + 1, zero, answered_ns: Some(0), promised: true });
+    }
+}
+
+fn run(seed: u64, steps: usize, crashes: bool) -> World {
+    let mut world = World::new(seed);
+    for _ in 0..steps {
+        world.step();
+        if crashes && world.below(150) == 0 {
+            world.crash();
+        }
+    }
+    world
+}
+
+/// Ends everything, with everything on the back end.
+fn drain(world: &mut World) {
+    world.fails = 0;
+    for _ in 0..20_000 {
+        world.now_ns += 1;
+        world.logged.tick(world.now_ns);
+        world.perform();
+        world.end_one();
+        world.perform();
+        if world.clients.is_empty() && world.under_way.is_empty() && world.logged.has_followed() {
+            break;
+        }
+    }
+    let rests = world.clients.is_empty() && world.logged.is_idle() && world.logged.has_followed();
+    assert!(rests, "it does not come to rest: {:?} {:?}", world.under_way, world.logged);
+    assert!(world.logged.log().map().is_empty());
+}
+
+#[test]
+fn reads_see_what_was_answered_last_and_the_back_end_has_it_in_the_end() {
+    let mut counts = [0; 4];
+    for seed in 0..600 {
+        let mut world = run(seed, 1_500, false);
+        drain(&mut world);
+        for sector in 0..SECTORS {
+            assert_eq!(world.on_backend(sector), world.newest(sector), "seed {seed}, sector {sector}");
+        }
+        counts.iter_mut().zip(world.counts).for_each(|(sum, one)| *sum += one);
+    }
+    assert!(counts[0] > 20_000 && counts[1] > 2_000 && counts[3] > 2_000, "read, flushed, crashed, failed: {counts:?}");
+}
+
+#[test]
+fn what_a_flush_promised_is_there_after_a_crash() {
+    let mut crashes = 0;
+    for seed in 1_000..2_000 {
+        crashes += run(seed, 1_500, true).counts[2];
+    }
+    assert!(crashes > 5_000, "{crashes} crashes");
+}
+
+#[test]
+fn the_logs_disk_fails_and_changes_with_it_but_what_is_there_can_be_read() {
+    let mut world = World::new(7);
+    world.fails = 0;
+    let held = |logged: &Logged| {
+        let stretch = logged.log().map().held_from(0)?;
+        (logged.log().record(stretch.record?).kind == Kind::Data).then_some(stretch.sectors.start)
+    };
+    while held(&world.logged).is_none() {
+        world.step();
+    }
+    let group = loop {
+        let is_group = |it: &Order| matches!(it, Order::WriteGroup { .. });
+        if let Some(at) = world.under_way.iter().position(is_group) {
+            break world.under_way.swap_remove(at);
+        }
+        world.step();
+    };
+    let Some(held) = held(&world.logged) else { unreachable!("what is held stays while its flush is under way") };
+    let Order::WriteGroup { id, .. } = group else { unreachable!() };
+    world.logged.done(world.now_ns, id, Err(IoError::Failed), &[]);
+    let mut failed = 0;
+    while let Some(order) = world.logged.next_order(world.now_ns) {
+        if let Order::Answer { token, result: Err(_) } = order {
+            failed += usize::from(world.clients.remove(&token).is_some());
+        }
+    }
+    assert!(failed > 0);
+    world.logged.submit(Request { token: 0, wish: Wish::Write { fua: false }, sectors: 0..1 });
+    world.logged.submit(Request { token: 1, wish: Wish::Flush, sectors: 0..0 });
+    world.logged.submit(Request { token: 2, wish: Wish::Read, sectors: held..held + 1 });
+    let orders: Vec<Order> = core::iter::from_fn(|| world.logged.next_order(world.now_ns)).collect();
+    assert!(orders.contains(&Order::Answer { token: 0, result: Err(IoError::Failed) }));
+    assert!(orders.contains(&Order::Answer { token: 1, result: Err(IoError::Lost) }));
+    assert!(orders.iter().any(|it| matches!(it, Order::ReadLog { .. })));
+}
