@@ -6,6 +6,7 @@
 //! | [`nbd`]: an export of an NBD server | [`faulty`]: errors, delays and hangs by rule |
 //! | [`memory`]: RAM | [`recording`]: counts by kind |
 //! | | [`sectors`]: 512-byte sectors over larger ones |
+//! | | [`logged`]: a write-back log before a back end |
 //!
 //! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
 //! [`crate::device`].
@@ -14,6 +15,7 @@ pub(crate) mod check;
 pub mod conformance;
 pub mod faulty;
 pub mod file;
+pub mod logged;
 pub mod memory;
 pub mod nbd;
 pub mod paced;

@@ -18,6 +18,7 @@ pub mod checksum;
 pub mod intent;
 pub mod layout;
 pub mod log;
+pub mod log_tail;
 pub mod signature;
 pub mod slot_table;
 pub mod superblock;

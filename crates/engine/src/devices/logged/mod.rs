@@ -1,0 +1,350 @@
+//! Logged: a back end behind a write-back log on a local disk.
+//!
+//! What to do is decided by [`forebay_core::log::logged`]. Here its orders are carried out: groups are gathered and
+//! encoded, what is read of the log is summed up, runs go to the back end. To the layers above it is a device like any other;
+//! its flush makes the log durable, and the back end follows.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod` | requests, orders, their ends |
+//! | `open` | finding the log again |
+//! | `memory` | buffers in frames of the shard's arena |
+//!
+//! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
+
+mod memory;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use forebay_core::log::logged::{Buffer, Logged, Memory, Order, OrderId, Request, Wish};
+use forebay_core::log::{Group, Kind, LogLimits, Tail};
+use forebay_uring::Arena;
+use forebay_wire::disk::log::{self, Content, GroupHead, GroupRecord};
+use forebay_wire::disk::log_tail::LogTail;
+
+use super::check::check;
+use super::pending::Pending;
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
+use memory::{BlockSums, Buffers, Span};
+pub use open::{LogOpenError, LogPlace};
+
+const SECTOR_BYTES: u64 = 512;
+/// Sectors of a record; a longer write becomes several.
+const RECORD_SECTORS_MAX: u64 = 512;
+/// What a log may hold, and what of it may be under way.
+const LIMITS: LogLimits =
+    LogLimits { records_max: 65_536, epoch_records_max: 4_096, group_sectors_max: 1_024, groups_max: 2 };
+/// Operations in hand; more are refused.
+const OPERATIONS_MAX: u32 = 65_536;
+/// How often time is looked at while the back end has not followed.
+const TICK_NS: u64 = 50_000_000;
+
+/// A client's operation.
+#[derive(Debug)]
+struct Job {
+    op: DeviceOp,
+    /// Requests of it that are not answered.
+    left: u32,
+    result: Result<(), IoError>,
+}
+
+/// What is needed when an order ends.
+#[derive(Debug, Default)]
+enum Note {
+    #[default]
+    Nothing,
+    /// The checksums of a group.
+    Group(Vec<u32>),
+    /// Sectors of the volume that were read into a buffer.
+    Read { span: Span, sectors: std::ops::Range<u64> },
+}
+
+/// What a logged device is made of.
+pub struct LoggedParts {
+    /// The disk with the log.
+    pub disk: Box<dyn Device>,
+    /// Where it lies there.
+    pub place: LogPlace,
+    /// What follows.
+    pub backend: Box<dyn Device>,
+    /// The arena that both move bytes through.
+    pub arena: Rc<Arena>,
+    /// The first of [`LoggedDevice::frames`] frames of it that are nobody else's.
+    pub first_frame: u32,
+}
+
+/// See the module.
+pub struct LoggedDevice {
+    logged: Logged,
+    disk: Box<dyn Device>,
+    backend: Box<dyn Device>,
+    place: LogPlace,
+    /// Attaches of the log, this one included.
+    life: u64,
+    /// The tail written last.
+    tail_sequence: u64,
+    buffers: Buffers,
+    geometry: Geometry,
+    pending: Pending<Job>,
+    notes: Vec<Note>,
+    ended: Vec<DeviceDone>,
+    ended_below: Vec<DeviceDone>,
+    tick_ns: u64,
+    /// Changes were taken since orders were last carried out: they gather until the next poll.
+    gathers: bool,
+}
+
+/// The token of a request: its operation, and which of its parts.
+fn token_of(index: u32, part: u64) -> u64 {
+    u64::from(index) | part << 32
+}
+
+impl LoggedDevice {
+    /// Frames of so many bytes that a device needs for itself.
+    #[must_use]
+    pub fn frames(frame_bytes: u32) -> u32 {
+        Buffers::frames(frame_bytes)
+    }
+
+    /// The state of the log.
+    #[must_use]
+    pub fn logged(&self) -> &Logged {
+        &self.logged
+    }
+
+    fn act(&mut self, now_ns: u64) {
+        self.gathers = false;
+        while let Some(order) = self.logged.next_order(now_ns) {
+            self.perform(now_ns, order);
+        }
+    }
+
+    fn perform(&mut self, now_ns: u64, order: Order) {
+        match order {
+            Order::WriteGroup { id, group, buffer } => self.write_group(now_ns, id, &group, buffer),
+            Order::FlushLog { id } => self.disk.submit(now_ns, plain(id, OpKind::Flush, 0, 0)),
+            Order::WriteTail { id, tail } => self.write_tail(now_ns, id, tail),
+            Order::ReadLog { id, buffer, position, sectors } => {
+                let span = self.buffers.span(buffer, position % 8);
+                let length = (sectors.end - sectors.start) * SECTOR_BYTES;
+                self.note(id, Note::Read { span, sectors });
+                let op = plain(id, OpKind::Read, self.place.offset_of(position), length);
+                self.disk.submit(now_ns, self.buffers.placed(op, span));
+            }
+            Order::Copy { from, to, sectors } => {
+                let (from, to) = (self.span(from.memory, from.skip), self.span(to.memory, to.skip));
+                self.buffers.copy(from, to, sectors * SECTOR_BYTES);
+            }
+            Order::Clear { at, sectors } => {
+                let span = self.span(at.memory, at.skip);
+                self.buffers.clear(span, sectors * SECTOR_BYTES);
+            }
+            Order::ReadBackend { id, to, sectors } => {
+                let span = self.span(to.memory, to.skip);
+                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
+                self.backend.submit(now_ns, self.buffers.placed(plain(id, OpKind::Read, offset, length), span));
+            }
+            Order::WriteBackend { id, buffer, sectors } => {
+                let span = self.buffers.span(buffer, sectors.start % 8);
+                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
+                let op = plain(id, OpKind::Write { fua: false }, offset, length);
+                self.backend.submit(now_ns, self.buffers.placed(op, span));
+            }
+            Order::ZeroBackend { id, sectors, no_hole } => {
+                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
+                let kind = OpKind::WriteZeroes { fua: false, no_hole };
+                self.backend.submit(now_ns, plain(id, kind, offset, length));
+            }
+            Order::FlushBackend { id } => self.backend.submit(now_ns, plain(id, OpKind::Flush, 0, 0)),
+            Order::Answer { token, result } => self.answered(token, result),
+        }
+    }
+
+    fn note(&mut self, id: OrderId, note: Note) {
+        let at = id.0 as usize;
+        if self.notes.len() <= at {
+            self.notes.resize_with(at + 1, Note::default);
+        }
+        self.notes[at] = note;
+    }
+
+    /// Where the bytes of either lie.
+    fn span(&mut self, memory: Memory, skip: u64) -> Span {
+        match memory {
+            Memory::Driver(buffer) => self.buffers.span(buffer, skip),
+            Memory::Client(token) => {
+                let op = self.pending.get_mut(token as u32).op;
+                let sector = (token >> 32) * RECORD_SECTORS_MAX + skip;
+                self.buffers.within(op.frame, u64::from(op.at) + sector * SECTOR_BYTES)
+            }
+        }
+    }
+
+    /// Gathers a group's bytes, sums them up, and writes it.
+    fn write_group(&mut self, now_ns: u64, id: OrderId, group: &Group, buffer: Buffer) {
+        let begin = self.buffers.span(buffer, group.position % 8);
+        let records: Vec<_> = self.logged.group(group).map(|(record, token)| (*record, token)).collect();
+        let mut encoded = Vec::with_capacity(records.len());
+        let mut sums = BlockSums::new(self.place.space);
+        let mut to = self.buffers.span(buffer, group.position % 8 + group.descriptor_sectors);
+        for (record, token) in &records {
+            let content = match record.kind {
+                Kind::Data => Content::Data,
+                Kind::Zero { no_hole } => Content::Zero { no_hole },
+            };
+            encoded.push(GroupRecord {
+                first: record.first,
+                sectors: record.sectors,
+                content,
+                boundary: record.boundary,
+            });
+            if record.kind == Kind::Data {
+                let from = self.span(Memory::Client(*token), 0);
+                self.buffers.move_summed(from, to, record.range(), &mut sums);
+                to = self.buffers.behind(to, u64::from(record.sectors) * SECTOR_BYTES);
+            }
+        }
+        let head = GroupHead {
+            space: self.place.space,
+            position: group.position,
+            first_record: group.records.start,
+            epoch: group.epoch,
+            durable: self.logged.durable().min(group.records.start),
+            tail: self.logged.log().tail().position,
+            sectors: group.sectors as u32,
+            life: group.life,
+        };
+        let mut descriptor = vec![0; (group.descriptor_sectors * SECTOR_BYTES) as usize];
+        log::encode(self.place.seed, &head, &encoded, &sums.list, &mut descriptor);
+        self.buffers.put(begin, &descriptor);
+        self.note(id, Note::Group(sums.list));
+        let kind = OpKind::Write { fua: false };
+        let op = plain(id, kind, self.place.offset_of(group.position), group.sectors * SECTOR_BYTES);
+        self.disk.submit(now_ns, self.buffers.placed(op, begin));
+    }
+
+    fn write_tail(&mut self, now_ns: u64, id: OrderId, tail: Tail) {
+        self.tail_sequence += 1;
+        let tail = LogTail {
+            sequence: self.tail_sequence,
+            space: self.place.space,
+            position: tail.position,
+            first_record: tail.first,
+            life: self.life,
+            group_life: tail.life,
+        };
+        let op = self.buffers.tail(&self.place, &tail);
+        self.disk.submit(now_ns, DeviceOp { token: u64::from(id.0), ..op });
+    }
+
+    fn answered(&mut self, token: u64, result: Result<(), IoError>) {
+        let index = token as u32;
+        let job = self.pending.get_mut(index);
+        job.left -= 1;
+        job.result = job.result.and(result);
+        if job.left == 0 {
+            let job = self.pending.remove(index);
+            self.ended.push(DeviceDone { token: job.op.token, result: job.result });
+        }
+    }
+
+    /// An order ended below.
+    fn ended(&mut self, now_ns: u64, done: &DeviceDone) {
+        let at = done.token as usize;
+        let note = self.notes.get_mut(at).map(std::mem::take).unwrap_or_default();
+        let sums = match note {
+            Note::Nothing => Vec::new(),
+            Note::Group(sums) => sums,
+            Note::Read { span, sectors } if done.result.is_ok() => {
+                let mut sums = BlockSums::new(self.place.space);
+                self.buffers.sum(span, sectors, &mut sums);
+                sums.list
+            }
+            Note::Read { .. } => Vec::new(),
+        };
+        self.logged.done(now_ns, OrderId(done.token as u32), done.result, &sums);
+    }
+
+    /// Hands an operation to the log, in parts that fit.
+    fn start(&mut self, index: u32) {
+        let op = self.pending.get_mut(index).op;
+        let sectors = op.offset / SECTOR_BYTES..(op.offset + op.length) / SECTOR_BYTES;
+        let wish = match op.kind {
+            OpKind::Read => Wish::Read,
+            OpKind::Write { fua } => Wish::Write { fua },
+            OpKind::Flush => Wish::Flush,
+            OpKind::Trim { fua } => Wish::Zero { fua, no_hole: false },
+            OpKind::WriteZeroes { fua, no_hole } => Wish::Zero { fua, no_hole },
+        };
+        if !matches!(wish, Wish::Write { .. }) {
+            return self.logged.submit(Request { token: token_of(index, 0), wish, sectors });
+        }
+        let parts = (sectors.end - sectors.start).div_ceil(RECORD_SECTORS_MAX);
+        self.pending.get_mut(index).left = parts as u32;
+        for part in 0..parts {
+            let first = sectors.start + part * RECORD_SECTORS_MAX;
+            let sectors = first..(first + RECORD_SECTORS_MAX).min(sectors.end);
+            self.logged.submit(Request { token: token_of(index, part), wish, sectors });
+        }
+    }
+}
+
+fn plain(id: OrderId, kind: OpKind, offset: u64, length: u64) -> DeviceOp {
+    DeviceOp { token: u64::from(id.0), kind, offset, length, frame: crate::device::FrameId(0), at: 0 }
+}
+
+impl Device for LoggedDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+        if let Err(error) = check(&self.geometry, &op) {
+            return self.ended.push(DeviceDone { token: op.token, result: Err(error) });
+        }
+        match self.pending.insert(Job { op, left: 1, result: Ok(()) }) {
+            Ok(index) => {
+                self.start(index);
+                self.gathers = true;
+                if op.kind == OpKind::Read || op.kind == OpKind::Flush {
+                    self.act(now_ns);
+                }
+            }
+            Err(job) => self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
+        }
+    }
+
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+        let mut below = std::mem::take(&mut self.ended_below);
+        self.disk.poll(now_ns, &mut below);
+        self.backend.poll(now_ns, &mut below);
+        for ended in below.drain(..) {
+            self.ended(now_ns, &ended);
+        }
+        self.ended_below = below;
+        if now_ns >= self.tick_ns {
+            self.tick_ns = now_ns + TICK_NS;
+            self.logged.tick(now_ns);
+        }
+        self.act(now_ns);
+        done.append(&mut self.ended);
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        if !self.ended.is_empty() || self.gathers {
+            return Some(0);
+        }
+        let tick_ns = (!self.logged.has_followed()).then_some(self.tick_ns);
+        [tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
+    }
+
+    fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
+        // What the back end lost it had not flushed, so it is in the log still, and goes there again.
+        let first = doubts.len();
+        self.backend.in_doubt(doubts);
+        doubts[first..].iter_mut().for_each(|doubt| doubt.is_lost = false);
+    }
+}

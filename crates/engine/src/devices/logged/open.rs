@@ -1,0 +1,296 @@
+//! Finding the log again: its tail, its groups, where it ends; then the disk and the back end are flushed, and a new life
+//! begins.
+//!
+//! How: [`forebay_core::log::Scan`] says where the next group would lie; the ring is read in long pieces, one pass from the
+//! tail on. Bytes are summed up only in groups that nobody knew to be durable.
+//!
+//! Blocking: nothing is served yet.
+
+use forebay_core::log::logged::{Buffer, Logged};
+use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
+use forebay_wire::disk::log::{Content, Found, Group, decode, descriptor_sectors};
+use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
+
+use super::memory::{BlockSums, Buffers, CONFIG};
+use super::{LIMITS, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES};
+use crate::device::{Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
+use crate::devices::pending::Pending;
+use crate::reactor::Reactor;
+
+/// The log's part of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPlace {
+    /// First byte; a multiple of 4 KiB.
+    pub offset: u64,
+    /// Bytes; a multiple of 4 KiB.
+    pub bytes: u64,
+    /// What checksums start from: the cache's.
+    pub seed: u32,
+    /// The volume's space.
+    pub space: u32,
+}
+
+impl LogPlace {
+    fn ring_sectors(&self) -> u64 {
+        (self.bytes - TAILS_BYTES as u64) / SECTOR_BYTES
+    }
+
+    /// The byte of the disk where a position lies.
+    pub(super) fn offset_of(&self, position: u64) -> u64 {
+        self.offset + TAILS_BYTES as u64 + position % self.ring_sectors() * SECTOR_BYTES
+    }
+}
+
+/// A log cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogOpenError {
+    /// It lies badly, or is too short.
+    #[error(
+        "the write-back log has {bytes} bytes at {offset}: give it a multiple of 4096 at a multiple of 4096, at least {least}"
+    )]
+    Place {
+        /// Where.
+        offset: u64,
+        /// How long.
+        bytes: u64,
+        /// How long it must be.
+        least: u64,
+    },
+    /// Its disk cannot be used for it.
+    #[error("the write-back log's disk has sectors of {0} bytes: use one with sectors of 512")]
+    Sectors(u32),
+    /// Neither copy of its tail can be believed.
+    #[error("where the write-back log begins cannot be read: it may hold what the back end lacks; see `forebay fsck`")]
+    TailDamaged,
+    /// An operation failed.
+    #[error("the write-back log cannot be {doing}: {error:?}")]
+    Io {
+        /// Which.
+        doing: &'static str,
+        /// How.
+        error: IoError,
+    },
+}
+
+/// Blocking operations on a disk, through a buffer.
+struct Reader<'a> {
+    disk: &'a mut dyn Device,
+    buffers: &'a Buffers,
+    place: LogPlace,
+    reactor: &'a mut dyn Reactor,
+    /// What was read last, and from which position.
+    bytes: Vec<u8>,
+    begin: u64,
+}
+
+/// One operation, waited for.
+fn carry_out(
+    device: &mut dyn Device,
+    reactor: &mut dyn Reactor,
+    op: DeviceOp,
+    doing: &'static str,
+) -> Result<(), LogOpenError> {
+    device.submit(reactor.now_ns(), op);
+    let mut done = Vec::new();
+    loop {
+        device.poll(reactor.now_ns(), &mut done);
+        if let Some(done) = done.pop() {
+            return done.result.map_err(|error| LogOpenError::Io { doing, error });
+        }
+        let second_ns = reactor.now_ns() + 1_000_000_000;
+        reactor.wait(device.next_ns().unwrap_or(second_ns).min(second_ns));
+    }
+}
+
+fn flush(token: u64) -> DeviceOp {
+    DeviceOp { token, kind: OpKind::Flush, offset: 0, length: 0, frame: FrameId(0), at: 0 }
+}
+
+impl Reader<'_> {
+    fn read(&mut self, offset: u64, bytes: usize, at_sector: u64) -> Result<Vec<u8>, LogOpenError> {
+        let span = self.buffers.span(Buffer::Group(0), at_sector);
+        let op = DeviceOp { kind: OpKind::Read, offset, length: bytes as u64, ..flush(0) };
+        carry_out(self.disk, self.reactor, self.buffers.placed(op, span), "read")?;
+        let mut copy = vec![0; bytes];
+        self.buffers.take(span, &mut copy);
+        Ok(copy)
+    }
+
+    /// At least so many sectors from a position on, if the ring has them.
+    fn from(&mut self, position: u64, sectors: u64) -> Result<&[u8], LogOpenError> {
+        let ring = self.place.ring_sectors();
+        let skip = |begin: u64| ((position - begin) * SECTOR_BYTES) as usize;
+        let has = position >= self.begin && self.bytes.len() >= skip(self.begin) + (sectors * SECTOR_BYTES) as usize;
+        if !has {
+            let to_end = ring - position % ring;
+            let count = LIMITS.group_sectors_max.min(to_end);
+            self.bytes = self.read(self.place.offset_of(position), (count * SECTOR_BYTES) as usize, position % 8)?;
+            self.begin = position;
+        }
+        Ok(&self.bytes[skip(self.begin)..])
+    }
+
+    /// The group at a position, if one is there.
+    fn group(&mut self, position: u64) -> Result<Option<Group<'_>>, LogOpenError> {
+        let LogPlace { seed, space, .. } = self.place;
+        let mut sectors = 1;
+        if let Found::Longer(all) = decode(seed, space, position, self.from(position, 1)?) {
+            sectors = all as u64;
+        }
+        match decode(seed, space, position, self.from(position, sectors)?) {
+            Found::Group(group) => Ok(Some(group)),
+            Found::Longer(_) | Found::End => Ok(None),
+        }
+    }
+}
+
+/// A group as it was found, by itself.
+struct Kept {
+    position: u64,
+    first: u64,
+    epoch: u64,
+    durable: u64,
+    life: u64,
+    records: Vec<Record>,
+    sums: Vec<Vec<u32>>,
+}
+
+impl Kept {
+    fn of(group: &Group<'_>) -> Self {
+        let head = *group.head();
+        let mut kept = Self {
+            position: head.position,
+            first: head.first_record,
+            epoch: head.epoch,
+            durable: head.durable,
+            life: head.life,
+            records: Vec::new(),
+            sums: Vec::new(),
+        };
+        for placed in group.records() {
+            let kind = match placed.record.content {
+                Content::Data => Kind::Data,
+                Content::Zero { no_hole } => Kind::Zero { no_hole },
+            };
+            let mut record = Record::new(placed.record.first, placed.record.sectors, kind);
+            record.boundary = placed.record.boundary;
+            kept.records.push(record);
+            kept.sums.push(placed.crcs.map(|at| group.crc(at)).collect());
+        }
+        kept
+    }
+
+    fn found(&self) -> FoundGroup<'_> {
+        let Self { position, first, epoch, durable, life, records, .. } = self;
+        FoundGroup { position: *position, first: *first, records, epoch: *epoch, durable: *durable, life: *life }
+    }
+}
+
+/// All groups from the tail on, and the log that they make.
+fn scan(reader: &mut Reader<'_>, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<u32>>), LogOpenError> {
+    let mut scan = Scan::new(LIMITS, Ring::new(reader.place.ring_sectors(), tail.position), tail);
+    let mut kept: Vec<Kept> = Vec::new();
+    loop {
+        let mut here = Vec::new();
+        let [next, wrapped] = scan.next();
+        for position in [next, wrapped] {
+            if let Some(group) = reader.group(position)? {
+                here.push(Kept::of(&group));
+            }
+            if next == wrapped {
+                break;
+            }
+        }
+        here.sort_by_key(|it| core::cmp::Reverse(it.life));
+        match here.into_iter().find(|it| scan.found(&it.found())) {
+            Some(found) => kept.push(found),
+            None => break,
+        }
+    }
+    for group in scan.unverified() {
+        let Some(found) = kept.iter().find(|it| it.position == group.position) else { continue };
+        if !is_whole(reader, found)? {
+            scan.cut(group.position);
+            break;
+        }
+    }
+    let log = scan.into_log(life);
+    let sums = kept.into_iter().flat_map(|it| (it.first..).zip(it.sums));
+    let inside = tail.first..log.next();
+    let sums = sums.filter(|(id, _)| inside.contains(id)).map(|(_, sums)| sums).collect();
+    Ok((log, sums))
+}
+
+/// Whether the bytes of a group are those that were written.
+fn is_whole(reader: &mut Reader<'_>, group: &Kept) -> Result<bool, LogOpenError> {
+    let counted: usize = group.sums.iter().map(Vec::len).sum();
+    let mut position = group.position + descriptor_sectors(group.records.len(), counted) as u64;
+    for (record, known) in group.records.iter().zip(&group.sums) {
+        if record.kind != Kind::Data {
+            continue;
+        }
+        let sectors = u64::from(record.sectors);
+        reader.read(reader.place.offset_of(position), (sectors * SECTOR_BYTES) as usize, position % 8)?;
+        let mut sums = BlockSums::new(reader.place.space);
+        reader.buffers.sum(reader.buffers.span(Buffer::Group(0), position % 8), record.range(), &mut sums);
+        if sums.list != *known {
+            return Ok(false);
+        }
+        position += sectors;
+    }
+    Ok(true)
+}
+
+impl LoggedDevice {
+    /// Finds the log, or begins one where nothing was ever written, and goes on with it. Blocks.
+    ///
+    /// # Errors
+    /// See [`LogOpenError`].
+    pub fn open(parts: LoggedParts, reactor: &mut dyn Reactor) -> Result<Self, LogOpenError> {
+        let LoggedParts { mut disk, place, mut backend, arena, first_frame } = parts;
+        let least = TAILS_BYTES as u64 + 2 * LIMITS.group_sectors_max * SECTOR_BYTES;
+        let aligned = place.offset.is_multiple_of(4096) && place.bytes.is_multiple_of(4096);
+        if !aligned || place.bytes < least || place.offset + place.bytes > disk.geometry().bytes {
+            return Err(LogOpenError::Place { offset: place.offset, bytes: place.bytes, least });
+        }
+        if disk.geometry().sector_bytes != 512 {
+            return Err(LogOpenError::Sectors(disk.geometry().sector_bytes));
+        }
+        let buffers = Buffers::new(arena, first_frame);
+        let mut reader =
+            Reader { disk: &mut *disk, buffers: &buffers, place, reactor, bytes: Vec::new(), begin: u64::MAX };
+        let copies = reader.read(place.offset, TAILS_BYTES, 0)?;
+        let known = match log_tail::newest(place.seed, place.space, &copies) {
+            log_tail::Found::Tail(tail) => tail,
+            log_tail::Found::Blank => {
+                LogTail { sequence: 0, space: place.space, position: 0, first_record: 0, life: 0, group_life: 0 }
+            }
+            log_tail::Found::Damaged => return Err(LogOpenError::TailDamaged),
+        };
+        let life = known.life + 1;
+        let tail = Tail { position: known.position, first: known.first_record, life: known.group_life };
+        let (log, sums) = scan(&mut reader, tail, life)?;
+        let tail = LogTail { sequence: known.sequence + 1, life, group_life: log.tail().life, ..known };
+        carry_out(&mut *disk, reactor, flush(0), "flushed")?;
+        carry_out(&mut *disk, reactor, buffers.tail(&place, &tail), "written")?;
+        // What lost records have left there stays.
+        carry_out(&mut *backend, reactor, flush(0), "begun, because its back end does not flush")?;
+        let below = backend.geometry();
+        Ok(Self {
+            logged: Logged::new(CONFIG, log, sums),
+            geometry: Geometry { sector_bytes: 512, can_trim: true, can_zero: true, ..below },
+            disk,
+            backend,
+            place,
+            life: tail.life,
+            tail_sequence: tail.sequence,
+            buffers,
+            pending: Pending::new(OPERATIONS_MAX),
+            notes: Vec::new(),
+            ended: Vec::new(),
+            ended_below: Vec::new(),
+            tick_ns: 0,
+            gathers: false,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+use std::cell::RefCell;
+
+use forebay_policy::rng::Rng;
+
+use super::*;
+use crate::device::FrameId;
+use crate::devices::conformance::{Plan, conform};
+use crate::devices::memory::Memory as Ram;
+use crate::devices::paced::{Pace, Paced};
+use crate::reactor::Reactor;
+
+const FRAME_BYTES: u32 = 16 << 10;
+const CLIENT_FRAMES: u32 = 64;
+const LOG_BYTES: u64 = 2 << 20;
+const VOLUME_BYTES: u64 = 1 << 20;
+const PLACE: LogPlace = LogPlace { offset: 8192, bytes: LOG_BYTES, seed: 5, space: 3 };
+
+/// A device that outlives who uses it.
+#[derive(Clone)]
+struct Kept(Rc<RefCell<Ram>>);
+
+impl Kept {
+    fn new(arena: &Rc<Arena>, bytes: u64) -> Self {
+        Self(Rc::new(RefCell::new(Ram::new(Rc::clone(arena), bytes))))
+    }
+}
+
+impl Device for Kept {
+    fn geometry(&self) -> Geometry {
+        self.0.borrow().geometry()
+    }
+    fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+        self.0.borrow_mut().submit(now_ns, op);
+    }
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+        self.0.borrow_mut().poll(now_ns, done);
+    }
+    fn next_ns(&self) -> Option<u64> {
+        self.0.borrow().next_ns()
+    }
+}
+
+struct Clock(u64);
+
+impl Reactor for Clock {
+    fn now_ns(&self) -> u64 {
+        self.0
+    }
+    fn wait(&mut self, until_ns: u64) {
+        self.0 = self.0.max(until_ns).max(self.0 + 1_000);
+    }
+}
+
+struct Rig {
+    arena: Rc<Arena>,
+    disk: Kept,
+    backend: Kept,
+    clock: Clock,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let frames = CLIENT_FRAMES + LoggedDevice::frames(FRAME_BYTES);
+        let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
+        let disk = Kept::new(&arena, PLACE.offset + LOG_BYTES);
+        let backend = Kept::new(&arena, VOLUME_BYTES);
+        Self { arena, disk, backend, clock: Clock(1) }
+    }
+
+    fn open(&mut self) -> Result<LoggedDevice, LogOpenError> {
+        let parts = LoggedParts {
+            disk: Box::new(Paced::new(self.disk.clone(), Pace::new(500_000_000, 50_000))),
+            place: PLACE,
+            backend: Box::new(Paced::new(self.backend.clone(), Pace::new(100_000_000, 1_000_000))),
+            arena: Rc::clone(&self.arena),
+            first_frame: CLIENT_FRAMES,
+        };
+        LoggedDevice::open(parts, &mut self.clock)
+    }
+
+    fn turn(&mut self, device: &mut LoggedDevice) -> Vec<DeviceDone> {
+        let mut done = Vec::new();
+        device.poll(self.clock.now_ns(), &mut done);
+        if done.is_empty() {
+            let next_ns = device.next_ns().unwrap_or(self.clock.now_ns() + 1_000_000);
+            self.clock.wait(next_ns);
+        }
+        done
+    }
+
+    fn run(&mut self, device: &mut LoggedDevice, op: DeviceOp) {
+        device.submit(self.clock.now_ns(), op);
+        loop {
+            if let Some(done) = self.turn(device).pop() {
+                assert_eq!(done, DeviceDone { token: op.token, result: Ok(()) });
+                return;
+            }
+        }
+    }
+
+    fn op(&self, kind: OpKind, offset: u64, length: u64) -> DeviceOp {
+        DeviceOp { token: 9, kind, offset, length, frame: FrameId(0), at: (offset % u64::from(FRAME_BYTES)) as u32 }
+    }
+
+    fn bytes(&mut self, device: &mut LoggedDevice) -> Vec<u8> {
+        let mut bytes = vec![0; VOLUME_BYTES as usize];
+        for (nth, chunk) in bytes.chunks_mut(FRAME_BYTES as usize).enumerate() {
+            let offset = nth as u64 * u64::from(FRAME_BYTES);
+            let read = self.op(OpKind::Read, offset, u64::from(FRAME_BYTES));
+            self.run(device, read);
+            self.arena.copy_out(0, 0, chunk);
+        }
+        bytes
+    }
+
+    fn backend_bytes(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; VOLUME_BYTES as usize];
+        for (nth, chunk) in bytes.chunks_mut(FRAME_BYTES as usize).enumerate() {
+            let offset = nth as u64 * u64::from(FRAME_BYTES);
+            let mut done = Vec::new();
+            self.backend.submit(0, self.op(OpKind::Read, offset, u64::from(FRAME_BYTES)));
+            self.backend.poll(0, &mut done);
+            self.arena.copy_out(0, 0, chunk);
+        }
+        bytes
+    }
+
+    /// A random write or zeroing, answered.
+    fn change(&mut self, device: &mut LoggedDevice, rng: &mut Rng, model: &mut [u8]) {
+        let first = rng.next_u64() % (VOLUME_BYTES / 512);
+        let most = (VOLUME_BYTES / 512 - first).min(40);
+        let (offset, length) = (first * 512, (1 + rng.next_u64() % most) * 512);
+        let range = offset as usize..(offset + length) as usize;
+        if rng.next_u64().is_multiple_of(5) {
+            model[range].fill(0);
+            return self.run(device, self.op(OpKind::WriteZeroes { fua: false, no_hole: false }, offset, length));
+        }
+        model[range.clone()].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+        let write = self.op(OpKind::Write { fua: rng.next_u64().is_multiple_of(9) }, offset, length);
+        let mut rest = &model[range];
+        let (mut frame, mut at) = (0, write.at);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min((FRAME_BYTES - at) as usize));
+            self.arena.copy_in(frame, at, now);
+            (frame, at, rest) = (frame + 1, 0, later);
+        }
+        self.run(device, write);
+    }
+}
+
+#[test]
+fn it_is_a_device_like_any_other() {
+    for seed in 0..4 {
+        let mut rig = Rig::new();
+        let mut device = rig.open().unwrap();
+        let plan = Plan { seed, operations: 2_000, depth: 8 };
+        conform(&mut device, &mut rig.clock, &rig.arena, plan);
+    }
+}
+
+#[test]
+fn what_was_answered_is_found_again_and_the_back_end_has_it_in_the_end() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let mut rig = Rig::new();
+        let mut model = vec![0; VOLUME_BYTES as usize];
+        for life in 1..=4 {
+            let mut device = rig.open().unwrap();
+            assert_eq!(device.life, life);
+            assert!(rig.bytes(&mut device) == model, "seed {seed}, life {life}");
+            for _ in 0..rng.next_u64() % 60 {
+                rig.change(&mut device, &mut rng, &mut model);
+            }
+        }
+        let mut device = rig.open().unwrap();
+        rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
+        while !device.logged().has_followed() {
+            rig.turn(&mut device);
+        }
+        assert!(rig.backend_bytes() == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_log_whose_tail_is_damaged_is_not_begun_anew() {
+    let mut rig = Rig::new();
+    drop(rig.open().unwrap());
+    rig.arena.fill_zero(0, 0, FRAME_BYTES);
+    rig.arena.copy_in(0, 0, &[1]);
+    for offset in [PLACE.offset, PLACE.offset + 4096] {
+        let write = DeviceOp { at: 0, ..rig.op(OpKind::Write { fua: false }, offset, 4096) };
+        rig.disk.submit(0, write);
+    }
+    rig.disk.poll(0, &mut Vec::new());
+    assert_eq!(rig.open().err(), Some(LogOpenError::TailDamaged));
+}
