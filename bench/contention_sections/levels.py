@@ -27,7 +27,7 @@ def measure(setting, report):
                 percent, _ = shares.search([site], LOAD, 1.0, 1.6)
                 free = percent if free is None else free
                 policies = [CACHE_ONLY, fixed(ORTHUS_PAPER, free), fixed(STATIC_BEST, percent), *adaptive(setting)]
-                steady = compare(site, LOAD, policies, 1)
+                steady = compare(site, LOAD, policies, setting.rounds)
             found.append((flows, percent, policies, steady))
             rates = ", ".join(f"{policy.name} {steady.median(policy.name) / 1e6:.0f}" for policy in policies)
             setting.say(f"{SECTION} {flows} flows: best share {percent} %; {rates} MB/s")
