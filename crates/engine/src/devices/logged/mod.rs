@@ -144,19 +144,16 @@ impl LoggedDevice {
             }
             Order::ReadBackend { id, to, sectors } => {
                 let span = self.span(to.memory, to.skip);
-                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
-                self.backend.submit(now_ns, self.buffers.placed(plain(id, OpKind::Read, offset, length), span));
+                self.backend.submit(now_ns, self.buffers.placed(of_sectors(id, OpKind::Read, &sectors), span));
             }
             Order::WriteBackend { id, buffer, sectors } => {
                 let span = self.buffers.span(buffer, sectors.start % 8);
-                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
-                let op = plain(id, OpKind::Write { fua: false }, offset, length);
+                let op = of_sectors(id, OpKind::Write { fua: false }, &sectors);
                 self.backend.submit(now_ns, self.buffers.placed(op, span));
             }
             Order::ZeroBackend { id, sectors, no_hole } => {
-                let (offset, length) = (sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES);
                 let kind = OpKind::WriteZeroes { fua: false, no_hole };
-                self.backend.submit(now_ns, plain(id, kind, offset, length));
+                self.backend.submit(now_ns, of_sectors(id, kind, &sectors));
             }
             Order::FlushBackend { id } => self.backend.submit(now_ns, plain(id, OpKind::Flush, 0, 0)),
             Order::Answer { token, result } => self.answered(token, result),
@@ -290,6 +287,11 @@ impl LoggedDevice {
             self.logged.submit(Request { token: token_of(index, part), wish, sectors });
         }
     }
+}
+
+/// Of sectors of the volume.
+fn of_sectors(id: OrderId, kind: OpKind, sectors: &std::ops::Range<u64>) -> DeviceOp {
+    plain(id, kind, sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES)
 }
 
 fn plain(id: OrderId, kind: OpKind, offset: u64, length: u64) -> DeviceOp {
