@@ -37,6 +37,15 @@ pub struct FoundGroup<'a> {
     pub life: u64,
 }
 
+#[cfg(test)]
+impl Group {
+    /// As a scan would find it.
+    pub(super) fn found<'a>(&self, records: &'a [Record], durable: RecordId) -> FoundGroup<'a> {
+        let Self { position, epoch, life, .. } = *self;
+        FoundGroup { position, first: self.records.start, records, epoch, durable, life }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Scan {
@@ -56,8 +65,7 @@ impl Scan {
         Self { log, tail, durable: tail.first, life: tail.life }
     }
 
-    /// Where the next group lies, if there is one: at the first of these positions, or at the second. If both have one that
-    /// could follow, the one of the later life does: a log that was cut at the first may have gone on at the second.
+    /// Where the next group lies, if there is one: at the first of these positions, or at the second.
     #[must_use]
     pub fn next(&self) -> [u64; 2] {
         let ring = &self.log.ring;
@@ -69,6 +77,14 @@ impl Scan {
     #[must_use]
     pub fn life(&self) -> u64 {
         self.life
+    }
+
+    /// Takes the next of the groups that lie at the next positions, and says which; `None`: the log ends before them. If both
+    /// could follow, the one of the later life does: a log that was cut at the first may have gone on at the second.
+    pub fn found_one_of(&mut self, here: &[FoundGroup<'_>]) -> Option<usize> {
+        let mut latest_first: Vec<usize> = (0..here.len()).collect();
+        latest_first.sort_by_key(|at| core::cmp::Reverse(here[*at].life));
+        latest_first.into_iter().find(|at| self.found(&here[*at]))
     }
 
     /// Takes a group that lies at one of the next positions. False: it is not the next, and the log ends before it.

@@ -42,7 +42,6 @@ struct OnDisk {
     group: Group,
     records: Vec<Record>,
     durable: RecordId,
-    life: u64,
     state: State,
 }
 
@@ -142,8 +141,8 @@ impl World {
         let places = |it: &Group| (it.position % 64)..(it.position % 64) + it.sectors;
         self.disk.retain(|it| !overlap(&places(&it.group), &places(&group)));
         let records = group.records.clone().map(|id| *self.log.record(id)).collect();
-        let (durable, life) = (self.log.durable.min(group.records.start), self.life);
-        self.disk.push(OnDisk { group, records, durable, life, state: State::UnderWay });
+        let durable = self.log.durable.min(group.records.start);
+        self.disk.push(OnDisk { group, records, durable, state: State::UnderWay });
     }
 
     fn pick_on_disk(&mut self, state: State) -> Option<usize> {
@@ -282,19 +281,9 @@ impl World {
         let mut scan = Scan::new(LIMITS, Ring::new(64, self.tail.position), self.tail);
         loop {
             let next = scan.next();
-            let mut here: Vec<&OnDisk> = self.disk.iter().filter(|it| next.contains(&it.group.position)).collect();
-            here.sort_by_key(|it| core::cmp::Reverse(it.life));
-            let found = here.into_iter().any(|it| {
-                scan.found(&FoundGroup {
-                    position: it.group.position,
-                    first: it.group.records.start,
-                    records: &it.records,
-                    epoch: it.group.epoch,
-                    durable: it.durable,
-                    life: it.life,
-                })
-            });
-            if !found {
+            let here = self.disk.iter().filter(|it| next.contains(&it.group.position));
+            let here: Vec<FoundGroup<'_>> = here.map(|it| it.group.found(&it.records, it.durable)).collect();
+            if scan.found_one_of(&here).is_none() {
                 break;
             }
         }

@@ -42,7 +42,6 @@ struct OnDisk {
     records: Vec<Record>,
     checks: Vec<Vec<u32>>,
     durable: RecordId,
-    life: u64,
     /// Not ended; ended; flushed since.
     state: u8,
 }
@@ -208,7 +207,7 @@ impl World {
         let at = self.place(group.position + group.descriptor_sectors);
         self.cells[at..at + values.len()].copy_from_slice(&values);
         let durable = self.logged.durable().min(group.records.start);
-        self.groups.push(OnDisk { group: group.clone(), records, checks, durable, life: self.life, state: 0 });
+        self.groups.push(OnDisk { group: group.clone(), records, checks, durable, state: 0 });
     }
 
     fn answered(&mut self, token: u64, result: Result<(), IoError>) {
@@ -353,19 +352,10 @@ impl World {
         let mut checks = Vec::new();
         loop {
             let next = scan.next();
-            let mut here: Vec<&OnDisk> = self.groups.iter().filter(|it| next.contains(&it.group.position)).collect();
-            here.sort_by_key(|it| core::cmp::Reverse(it.life));
-            let found = here.into_iter().find(|it| {
-                scan.found(&FoundGroup {
-                    position: it.group.position,
-                    first: it.group.records.start,
-                    records: &it.records,
-                    epoch: it.group.epoch,
-                    durable: it.durable,
-                    life: it.life,
-                })
-            });
-            let Some(found) = found else { break };
+            let here: Vec<&OnDisk> = self.groups.iter().filter(|it| next.contains(&it.group.position)).collect();
+            let found: Vec<FoundGroup<'_>> = here.iter().map(|it| it.group.found(&it.records, it.durable)).collect();
+            let Some(at) = scan.found_one_of(&found) else { break };
+            let found = here[at];
             for (id, of_record) in found.group.records.clone().zip(&found.checks) {
                 if id >= self.tail.first {
                     checks.push(of_record.clone());

@@ -201,11 +201,9 @@ fn scan(reader: &mut Reader<'_>, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<
                 break;
             }
         }
-        here.sort_by_key(|it| core::cmp::Reverse(it.life));
-        match here.into_iter().find(|it| scan.found(&it.found())) {
-            Some(found) => kept.push(found),
-            None => break,
-        }
+        let found: Vec<FoundGroup<'_>> = here.iter().map(Kept::found).collect();
+        let Some(at) = scan.found_one_of(&found) else { break };
+        kept.push(here.swap_remove(at));
     }
     for group in scan.unverified() {
         let Some(found) = kept.iter().find(|it| it.position == group.position) else { continue };
