@@ -37,6 +37,8 @@ pub struct Stretch {
 #[derive(Clone, Debug, Default)]
 pub struct ExtentMap {
     spans: BTreeMap<u64, Span>,
+    /// In all spans.
+    sectors: u64,
 }
 
 impl ExtentMap {
@@ -52,10 +54,17 @@ impl ExtentMap {
         self.spans.is_empty()
     }
 
+    /// Sectors that records hold.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
     /// The sectors have their newest bytes in that record now.
     pub fn insert(&mut self, sectors: Range<u64>, record: RecordId) {
         assert!(sectors.start < sectors.end, "a record has sectors");
         self.cut(&sectors);
+        self.sectors += sectors.end - sectors.start;
         self.spans.insert(sectors.start, Span { end: sectors.end, record });
     }
 
@@ -65,6 +74,7 @@ impl ExtentMap {
         while let Some((&first, &span)) = self.spans.range(from..sectors.end).next() {
             if span.record == record {
                 self.spans.remove(&first);
+                self.sectors -= span.end - first;
             }
             from = span.end.min(sectors.end);
         }
@@ -110,6 +120,7 @@ impl ExtentMap {
         {
             let tail = *span;
             span.end = sectors.start;
+            self.sectors -= tail.end.min(sectors.end) - sectors.start;
             if tail.end > sectors.end {
                 self.spans.insert(sectors.end, tail);
                 return;
@@ -117,6 +128,7 @@ impl ExtentMap {
         }
         while let Some((&first, &span)) = self.spans.range(sectors.start..sectors.end).next() {
             self.spans.remove(&first);
+            self.sectors -= span.end.min(sectors.end) - first;
             if span.end > sectors.end {
                 self.spans.insert(sectors.end, span);
             }
@@ -182,6 +194,7 @@ mod tests {
                 }
                 prop_assert_eq!(&stretches(&map, 0..SECTORS), &newest);
                 prop_assert!(map.len() <= 2 * records.len());
+                prop_assert_eq!(map.sectors(), newest.iter().flatten().count() as u64);
                 for from in 0..SECTORS {
                     let held = map.held_from(from).map(|it| (it.sectors.start, it.record));
                     let expected = (from..SECTORS).find(|at| newest[*at as usize].is_some());

@@ -25,8 +25,8 @@
 //! Invariants: a record is in the map from its answer until the back end has flushed its epoch; records, groups and epochs
 //! are in one order; the tail never passes a record that is in the map.
 //!
-//! Limits: the back end follows at most one boundary in a round trip, a flush and a write of the tail. A record costs 32 bytes and its spans
-//! ([`map`]), and there are at most `records_max`. Failed writes to the ring are the cache's affair: it gives the disk up.
+//! Limits: the back end follows at most one boundary in a round trip, a flush and a write of the tail. A record costs memory
+//! ([`LogLimits::memory_bytes`]), and there are at most `records_max`. Failed writes to the ring are the cache's affair: it gives the disk up.
 //!
 //! Rejected: write-back from the map of newest bytes, which merges epochs (an old epoch lacks what a later one wrote
 //! over); one ring for all volumes (a back end that stalls holds the tail of all); waiting for the flush of the back end
@@ -43,14 +43,14 @@ mod write_back;
 mod tests;
 
 pub use map::{ExtentMap, RecordId, Stretch};
-pub use record::{Group, Kind, Record, SECTOR_BYTES, Tail};
+pub use record::{GROUP_RECORDS_MAX, Group, Kind, Record, SECTOR_BYTES, Tail, descriptor_sectors_of};
 pub use recovery::{FoundGroup, Scan};
 pub use ring::Ring;
 pub use write_back::Run;
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
-use record::{Epoch, descriptor_sectors};
+use record::{BLOCK_SECTORS, Epoch, descriptor_sectors};
 use write_back::WriteBack;
 
 /// Bounds of a log.
@@ -64,6 +64,24 @@ pub struct LogLimits {
     pub group_sectors_max: u64,
     /// Groups under way.
     pub groups_max: usize,
+}
+
+impl LogLimits {
+    /// Records that a log of so many bytes may have: one for each 16 KiB, but not so few that small writes find its end long
+    /// before its bytes, nor so many that they cost more memory than they are worth.
+    #[must_use]
+    pub fn records_max_of(log_bytes: u64) -> u64 {
+        (log_bytes >> 14).clamp(4_096, 1 << 20)
+    }
+
+    /// What a log of so many bytes costs in memory when it is full: 168 bytes for each record (48 in its queue, which may be
+    /// half empty, 96 for its spans in the map, 24 for where its checksums are, and for a block that it has in part), the
+    /// checksums of the log's blocks, and the map of the epoch that is being written back.
+    #[must_use]
+    pub fn memory_bytes(&self, log_bytes: u64) -> u64 {
+        let checksums = log_bytes / (BLOCK_SECTORS * SECTOR_BYTES) * 8;
+        self.records_max * 168 + checksums + self.epoch_records_max * 96
+    }
 }
 
 /// See the module.
@@ -144,6 +162,36 @@ impl Log {
         &self.records[(id - self.first) as usize]
     }
 
+    /// The oldest record in the log: all before it are on the back end, for good.
+    #[must_use]
+    pub fn first(&self) -> RecordId {
+        self.first
+    }
+
+    /// Records before this are durable on the log's disk.
+    #[must_use]
+    pub fn durable(&self) -> RecordId {
+        self.durable
+    }
+
+    /// Its bounds.
+    #[must_use]
+    pub fn limits(&self) -> &LogLimits {
+        &self.limits
+    }
+
+    /// Its place on the disk.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Epochs that are closed, and not flushed by the back end.
+    #[must_use]
+    pub fn epochs(&self) -> usize {
+        self.epochs.len()
+    }
+
     /// Which records have the newest bytes.
     #[must_use]
     pub fn map(&self) -> &ExtentMap {
@@ -192,7 +240,7 @@ impl Log {
             return None;
         }
         let (mut descriptor_bytes, mut payload, mut end) = (0, 0, self.grouped);
-        while end < self.next() {
+        while end < self.next().min(self.grouped + GROUP_RECORDS_MAX) {
             let record = self.record(end);
             let more = (descriptor_bytes + record.descriptor_bytes(), payload + record.payload_sectors());
             if descriptor_sectors(more.0) + more.1 > self.limits.group_sectors_max {

@@ -7,6 +7,8 @@ use core::ops::Range;
 pub const SECTOR_BYTES: u64 = 512;
 /// Sectors of a block, which has one checksum.
 pub(super) const BLOCK_SECTORS: u64 = 8;
+/// Records of a group, at most.
+pub const GROUP_RECORDS_MAX: u64 = 4096;
 /// Of a group's descriptor: its head, each record, and the checksum of each block that a record touches.
 const HEAD_BYTES: u64 = 72;
 const RECORD_BYTES: u64 = 16;
@@ -105,6 +107,12 @@ pub struct Tail {
     pub first: RecordId,
     /// The life in which that group was written, or will be. What lies there of an earlier one is not of the log.
     pub life: u64,
+}
+
+/// Sectors of a group's descriptor with so many records and checksums.
+#[must_use]
+pub fn descriptor_sectors_of(records: u64, checksums: u64) -> u64 {
+    descriptor_sectors(records * RECORD_BYTES + checksums * CHECKSUM_BYTES)
 }
 
 /// Sectors of a descriptor with so many bytes of records.

@@ -1,6 +1,6 @@
 //! The back end follows: runs gathered from the log, flushes, and the tail.
 
-use super::super::record::BLOCK_SECTORS;
+use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;
 use super::super::{Kind, Tail};
 use super::serve::For;
@@ -43,6 +43,10 @@ impl Logged {
             self.follow.closed_ns = now_ns;
             self.log.close(false);
             self.follow.flush_due = true;
+        }
+        if !self.has_followed() && self.ages.oldest_ns().is_none() {
+            // Records that were found, not appended, are as old as the first look at them.
+            self.ages.appended(self.log.first, self.log.next(), now_ns);
         }
     }
 
@@ -109,6 +113,10 @@ impl Logged {
         self.log.written_back(&it.run.sectors, result.is_ok());
         if result.is_err() {
             self.follow.retry_ns = now_ns + self.config.retry_ns;
+            self.counts.failed_runs += 1;
+        } else {
+            self.counts.runs += 1;
+            self.counts.run_bytes += (it.run.sectors.end - it.run.sectors.start) * SECTOR_BYTES;
         }
     }
 
@@ -129,11 +137,12 @@ impl Logged {
         self.log.flushed_back(result.is_ok());
         if result.is_err() {
             self.follow.retry_ns = now_ns + self.config.retry_ns;
+            self.counts.failed_flushes += 1;
+        } else {
+            self.counts.backend_flushes += 1;
         }
-        while self.checks_first < self.log.first {
-            self.checks.pop_front();
-            self.checks_first += 1;
-        }
+        self.checks.left(self.log.first);
+        self.ages.left(self.log.first, self.log.next());
     }
 
     pub(super) fn order_tail(&mut self) -> Option<Order> {
@@ -152,6 +161,7 @@ impl Logged {
         if result.is_err() {
             return self.log_failed();
         }
+        self.counts.tails += 1;
         self.follow.known = Some(tail);
         self.free_room();
     }

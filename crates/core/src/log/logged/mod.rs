@@ -19,6 +19,9 @@
 //!
 //! Limits: what does not fit the log waits, first come first served. When the log's disk fails, changes fail from then on.
 
+mod age;
+mod checks;
+mod counts;
 mod follow;
 mod order;
 mod serve;
@@ -26,14 +29,16 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
+pub use counts::LoggedCounts;
 pub use order::{Buffer, Memory, Order, OrderId, Place, Request, Wish};
 
 use super::record::BLOCK_SECTORS;
 use super::{Group, Log, Record, RecordId, Tail};
 use crate::IoError;
+use age::Ages;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::ops::Range;
+use checks::Checks;
 use serve::{Change, FlushWaiter, Piece, Read};
 
 /// Bounds and times.
@@ -54,7 +59,7 @@ pub struct LoggedConfig {
 /// What an unanswered order was for.
 #[derive(Clone, Debug)]
 enum Role {
-    Group { position: u64, records: Range<RecordId>, buffer: u32 },
+    Group { group: Group, buffer: u32 },
     FlushLog { before: RecordId },
     Tail { tail: Tail },
     Piece { piece: Piece, buffer: u32 },
@@ -113,9 +118,9 @@ pub struct Logged {
     changes: VecDeque<Change>,
     flush_waiters: Vec<FlushWaiter>,
     log_flush: bool,
-    /// Of each record in the log, the checksums of its blocks; the first is that of record `checks_first`.
-    checks: VecDeque<Vec<u32>>,
-    checks_first: RecordId,
+    checks: Checks,
+    ages: Ages,
+    counts: LoggedCounts,
     reads: Slab<Read>,
     /// Parts of reads and runs that wait for a buffer.
     pieces: VecDeque<Piece>,
@@ -129,18 +134,24 @@ pub struct Logged {
 }
 
 impl Logged {
-    /// Goes on with that log.
+    /// Goes on with that log. `sums`: of each of its records, the checksums of its blocks.
     #[must_use]
-    pub fn new(config: LoggedConfig, log: Log, checks: Vec<Vec<u32>>) -> Self {
-        assert_eq!(checks.len() as u64, log.next() - log.first, "checksums of each record");
+    pub fn new(config: LoggedConfig, log: Log, sums: &[Vec<u32>]) -> Self {
+        assert_eq!(sums.len() as u64, log.next() - log.first, "checksums of each record");
         let in_block = BLOCK_SECTORS - 1;
         assert!(log.limits.group_sectors_max + in_block <= config.buffer_sectors && config.log_reads_max > 0);
         assert!(log.ring.size().is_multiple_of(BLOCK_SECTORS), "a ring is of whole blocks");
+        let mut checks = Checks::new(log.first);
+        for (id, sums) in (log.first..).zip(sums) {
+            checks.append(sums.len());
+            checks.set(id, sums);
+        }
         Self {
             group_buffers: (0..log.limits.groups_max as u32).rev().collect(),
             read_buffers: (0..config.log_reads_max).rev().collect(),
-            checks_first: log.first,
-            checks: checks.into(),
+            checks,
+            ages: Ages::new(),
+            counts: LoggedCounts::default(),
             config,
             log,
             roles: Slab::new(),
@@ -163,6 +174,24 @@ impl Logged {
         &self.log
     }
 
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> LoggedCounts {
+        self.counts
+    }
+
+    /// The age of the oldest record that is not on the back end for good; 0 when all are.
+    #[must_use]
+    pub fn lag_ns(&self, now_ns: u64) -> u64 {
+        self.ages.oldest_ns().map_or(0, |at_ns| now_ns.saturating_sub(at_ns))
+    }
+
+    /// Whether the log's disk failed: changes fail since.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -171,7 +200,7 @@ impl Logged {
     }
 
     /// Takes a request.
-    pub fn submit(&mut self, request: Request) {
+    pub fn submit(&mut self, now_ns: u64, request: Request) {
         match request.wish {
             Wish::Read => self.read(&request),
             Wish::Flush => {
@@ -180,7 +209,7 @@ impl Logged {
             }
             Wish::Write { .. } | Wish::Zero { .. } => {
                 self.waiting.push_back(request);
-                self.append_waiting();
+                self.append_waiting(now_ns);
             }
         }
     }
@@ -208,18 +237,18 @@ impl Logged {
         })
     }
 
-    /// Records before this are durable: what a group's descriptor says.
+    /// Records before this are durable: what the group's descriptor says.
     #[must_use]
-    pub fn durable(&self) -> RecordId {
-        self.log.durable
+    pub fn durable(&self, group: &Group) -> RecordId {
+        self.log.durable.min(group.records.start)
     }
 
     /// An order ended. `checks`: the checksums that it was to bring.
     pub fn done(&mut self, now_ns: u64, id: OrderId, result: Result<(), IoError>, checks: &[u32]) {
         match self.roles.remove(id.0 as usize) {
-            Role::Group { position, records, buffer } => {
+            Role::Group { group, buffer } => {
                 self.group_buffers.push(buffer);
-                self.group_ended(position, records, result, checks);
+                self.group_ended(&group, result, checks);
             }
             Role::FlushLog { before } => self.log_flushed(before, result),
             Role::Tail { tail } => self.tail_written(tail, result),
@@ -228,7 +257,7 @@ impl Logged {
             Role::Run { run } => self.run_ended(now_ns, run, result),
             Role::FlushBackend => self.backend_flushed(now_ns, result),
         }
-        self.append_waiting();
+        self.append_waiting(now_ns);
     }
 
     fn start(&mut self, role: Role) -> OrderId {

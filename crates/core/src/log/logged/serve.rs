@@ -1,7 +1,7 @@
 //! What clients ask: changes into the log, flushes of it, reads of log and back end.
 
-use super::super::record::BLOCK_SECTORS;
-use super::super::{Kind, Record, RecordId};
+use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
+use super::super::{Group, Kind, Record, RecordId};
 use super::{Buffer, Logged, Memory, Order, Place, Request, Role, Wish};
 use crate::IoError;
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ pub(super) struct Piece {
 
 impl Logged {
     /// Takes changes into the log as long as it has room.
-    pub(super) fn append_waiting(&mut self) {
+    pub(super) fn append_waiting(&mut self, now_ns: u64) {
         while let Some(request) = self.waiting.front() {
             let sectors = (request.sectors.end - request.sectors.start) as u32;
             let (kind, fua) = match request.wish {
@@ -68,8 +68,10 @@ impl Logged {
                 self.waiting.pop_front();
                 continue;
             }
-            let Some(id) = self.log.append(Record::new(request.sectors.start, sectors, kind)) else { return };
-            self.checks.push_back(Vec::new());
+            let record = Record::new(request.sectors.start, sectors, kind);
+            let Some(id) = self.log.append(record) else { return };
+            self.checks.append(record.blocks());
+            self.ages.appended(self.log.first, id, now_ns);
             let fua_until = fua.then(|| self.log.close(true));
             self.changes.push_back(Change { id, token, fua_until });
             self.waiting.pop_front();
@@ -82,27 +84,25 @@ impl Logged {
         }
         let group = self.log.next_group()?;
         let buffer = self.group_buffers.pop()?;
-        let id = self.start(Role::Group { position: group.position, records: group.records.clone(), buffer });
+        let id = self.start(Role::Group { group: group.clone(), buffer });
         Some(Order::WriteGroup { id, group, buffer: Buffer::Group(buffer) })
     }
 
-    pub(super) fn group_ended(
-        &mut self,
-        position: u64,
-        records: Range<RecordId>,
-        result: Result<(), IoError>,
-        mut checks: &[u32],
-    ) {
+    pub(super) fn group_ended(&mut self, group: &Group, result: Result<(), IoError>, mut checks: &[u32]) {
         if result.is_err() || self.broken {
             return self.log_failed();
         }
-        for id in records {
-            let (now, later) = checks.split_at(self.log.record(id).blocks());
-            self.checks[(id - self.checks_first) as usize] = now.to_vec();
+        for id in group.records.clone() {
+            let record = self.log.record(id);
+            let (now, later) = checks.split_at(record.blocks());
+            self.checks.set(id, now);
             checks = later;
+            self.counts.payload_bytes += record.payload_sectors() * SECTOR_BYTES;
         }
+        self.counts.groups += 1;
+        self.counts.group_bytes += group.sectors * SECTOR_BYTES;
         assert!(checks.is_empty(), "a checksum for each block of a group");
-        for id in self.log.group_written(position) {
+        for id in self.log.group_written(group.position) {
             let change = self.changes.pop_front().expect("each record has its change");
             assert_eq!(change.id, id, "changes are answered in their order");
             match change.fua_until {
@@ -137,6 +137,7 @@ impl Logged {
         if result.is_err() || self.broken {
             return self.log_failed();
         }
+        self.counts.log_flushes += 1;
         self.log.flushed_disk(before);
         for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.needs <= before) {
             self.ready.push_back(Order::Answer { token: waiter.token, result: Ok(()) });
@@ -202,8 +203,7 @@ impl Logged {
         let position = self.log.position(record, reads.start);
         let first_block = range.start / BLOCK_SECTORS;
         let blocks = reads.start / BLOCK_SECTORS - first_block..reads.end.div_ceil(BLOCK_SECTORS) - first_block;
-        let known = &self.checks[(record - self.checks_first) as usize];
-        let checks = known[blocks.start as usize..blocks.end as usize].to_vec();
+        let checks = self.checks.of(record, blocks.start as usize..blocks.end as usize).collect();
         self.pin(record);
         self.pieces.push_back(Piece { whose, record, sectors, to, reads, position, checks });
     }

@@ -5,6 +5,7 @@
 use super::super::{FoundGroup, Kind, LogLimits, Record, Ring, Scan};
 use super::*;
 use alloc::vec;
+use core::ops::Range;
 use forebay_policy::rng::Rng;
 
 const SECTORS: u64 = 64;
@@ -94,7 +95,7 @@ fn value_of(token: u64, sector: u64) -> Value {
 impl World {
     fn new(seed: u64) -> Self {
         Self {
-            logged: Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), Vec::new()),
+            logged: Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]),
             rng: Rng::new(seed),
             now_ns: 0,
             cells: vec![0; RING as usize],
@@ -150,7 +151,7 @@ impl World {
             self.history.push(Asked { token, sectors: sectors.clone(), zero, answered_ns: None, promised: false });
         }
         self.clients.insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns: self.now_ns });
-        self.logged.submit(Request { token, wish, sectors });
+        self.logged.submit(self.now_ns, Request { token, wish, sectors });
     }
 
     fn place(&self, position: u64) -> usize {
@@ -206,7 +207,7 @@ impl World {
         }
         let at = self.place(group.position + group.descriptor_sectors);
         self.cells[at..at + values.len()].copy_from_slice(&values);
-        let durable = self.logged.durable().min(group.records.start);
+        let durable = self.logged.durable(group);
         self.groups.push(OnDisk { group: group.clone(), records, checks, durable, state: 0 });
     }
 
@@ -363,7 +364,7 @@ impl World {
             }
         }
         self.life += 1;
-        self.logged = Logged::new(CONFIG, scan.into_log(self.life), checks);
+        self.logged = Logged::new(CONFIG, scan.into_log(self.life), &checks);
         self.counts[2] += 1;
         self.settle_history();
     }
@@ -378,7 +379,7 @@ impl World {
             let bytes = vec![u64::MAX];
             let (wish, sectors) = (Wish::Read, sector..sector + 1);
             self.clients.insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns: 0 });
-            self.logged.submit(Request { token, wish, sectors });
+            self.logged.submit(self.now_ns, Request { token, wish, sectors });
             let found = loop {
                 // As `perform`, but for the answer of that read.
                 let Some(order) = self.logged.next_order(self.now_ns) else {
@@ -498,9 +499,9 @@ fn the_logs_disk_fails_and_changes_with_it_but_what_is_there_can_be_read() {
         }
     }
     assert!(failed > 0);
-    world.logged.submit(Request { token: 0, wish: Wish::Write { fua: false }, sectors: 0..1 });
-    world.logged.submit(Request { token: 1, wish: Wish::Flush, sectors: 0..0 });
-    world.logged.submit(Request { token: 2, wish: Wish::Read, sectors: held..held + 1 });
+    world.logged.submit(world.now_ns, Request { token: 0, wish: Wish::Write { fua: false }, sectors: 0..1 });
+    world.logged.submit(world.now_ns, Request { token: 1, wish: Wish::Flush, sectors: 0..0 });
+    world.logged.submit(world.now_ns, Request { token: 2, wish: Wish::Read, sectors: held..held + 1 });
     let orders: Vec<Order> = core::iter::from_fn(|| world.logged.next_order(world.now_ns)).collect();
     assert!(orders.contains(&Order::Answer { token: 0, result: Err(IoError::Failed) }));
     assert!(orders.contains(&Order::Answer { token: 1, result: Err(IoError::Lost) }));

@@ -11,7 +11,7 @@ use forebay_wire::disk::log;
 use forebay_wire::disk::log_tail::LogTail;
 
 use super::open::LogPlace;
-use super::{LIMITS, SECTOR_BYTES};
+use super::{GROUP_SECTORS_MAX, GROUPS_MAX, SECTOR_BYTES};
 use crate::device::{DeviceOp, FrameId, OpKind};
 
 const BLOCK_BYTES: usize = 4096;
@@ -19,7 +19,7 @@ const BLOCK_SECTORS: u64 = 8;
 
 /// See [`LoggedConfig`].
 pub(super) const CONFIG: LoggedConfig = LoggedConfig {
-    buffer_sectors: LIMITS.group_sectors_max + BLOCK_SECTORS,
+    buffer_sectors: GROUP_SECTORS_MAX + BLOCK_SECTORS,
     log_reads_max: 8,
     runs_max: 4,
     retry_ns: 100_000_000,
@@ -59,7 +59,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    const COUNT: u32 = LIMITS.groups_max as u32 + CONFIG.log_reads_max + CONFIG.runs_max;
+    const COUNT: u32 = GROUPS_MAX as u32 + CONFIG.log_reads_max + CONFIG.runs_max;
 
     pub(super) fn frames(frame_bytes: u32) -> u32 {
         Self::COUNT * Self::frames_each(frame_bytes) + 1
@@ -77,7 +77,7 @@ impl Buffers {
 
     /// A sector of a buffer.
     pub(super) fn span(&self, buffer: Buffer, sector: u64) -> Span {
-        let (groups, reads) = (LIMITS.groups_max as u32, CONFIG.log_reads_max);
+        let (groups, reads) = (GROUPS_MAX as u32, CONFIG.log_reads_max);
         let (nth, of) = match buffer {
             Buffer::Group(nth) => (nth, groups),
             Buffer::LogRead(nth) => (groups + nth, groups + reads),

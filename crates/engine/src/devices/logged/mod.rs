@@ -9,18 +9,20 @@
 //! | `mod` | requests, orders, their ends |
 //! | `open` | finding the log again |
 //! | `memory` | buffers in frames of the shard's arena |
+//! | `status` | how the log is, for other threads |
 //!
 //! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
 
 mod memory;
 mod open;
+mod status;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
 use forebay_core::log::logged::{Buffer, Logged, Memory, Order, OrderId, Request, Wish};
-use forebay_core::log::{Group, Kind, LogLimits, Tail};
+use forebay_core::log::{GROUP_RECORDS_MAX, Group, Kind, LogLimits, Tail};
 use forebay_uring::Arena;
 use forebay_wire::disk::log::{self, Content, GroupHead, GroupRecord};
 use forebay_wire::disk::log_tail::LogTail;
@@ -30,17 +32,33 @@ use super::pending::Pending;
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 use memory::{BlockSums, Buffers, Span};
 pub use open::{LogOpenError, LogPlace};
+pub use status::{LogSnapshot, LogStatus};
 
 const SECTOR_BYTES: u64 = 512;
 /// Sectors of a record; a longer write becomes several.
 const RECORD_SECTORS_MAX: u64 = 512;
-/// What a log may hold, and what of it may be under way.
-const LIMITS: LogLimits =
-    LogLimits { records_max: 65_536, epoch_records_max: 4_096, group_sectors_max: 1_024, groups_max: 2 };
+/// Sectors of a group.
+const GROUP_SECTORS_MAX: u64 = 1_024;
+/// Groups under way.
+const GROUPS_MAX: usize = 2;
+/// Core bounds groups as the disk's format does, and counts their sectors alike.
+const _: () = assert!(GROUP_RECORDS_MAX == log::GROUP_RECORDS_MAX as u64);
 /// Operations in hand; more are refused.
 const OPERATIONS_MAX: u32 = 65_536;
 /// How often time is looked at while the back end has not followed.
 const TICK_NS: u64 = 50_000_000;
+/// How often the status is written while much happens.
+const STATUS_NS: u64 = 1_000_000;
+
+/// What a log of so many bytes may hold, and what of it may be under way.
+fn limits(log_bytes: u64) -> LogLimits {
+    LogLimits {
+        records_max: LogLimits::records_max_of(log_bytes),
+        epoch_records_max: 4_096,
+        group_sectors_max: GROUP_SECTORS_MAX,
+        groups_max: GROUPS_MAX,
+    }
+}
 
 /// A client's operation.
 #[derive(Debug)]
@@ -93,6 +111,10 @@ pub struct LoggedDevice {
     ended: Vec<DeviceDone>,
     ended_below: Vec<DeviceDone>,
     tick_ns: u64,
+    status: LogStatus,
+    /// Something happened that the status does not tell.
+    is_stale: bool,
+    status_ns: u64,
     /// Changes were taken since orders were last carried out: they gather until the next poll.
     gathers: bool,
 }
@@ -107,6 +129,26 @@ impl LoggedDevice {
     #[must_use]
     pub fn frames(frame_bytes: u32) -> u32 {
         Buffers::frames(frame_bytes)
+    }
+
+    /// What a log of so many bytes costs in memory besides its frames, when it is full.
+    #[must_use]
+    pub fn memory_bytes(log_bytes: u64) -> u64 {
+        limits(log_bytes).memory_bytes(log_bytes)
+    }
+
+    /// How the log is, for other threads.
+    #[must_use]
+    pub fn status(&self) -> LogStatus {
+        self.status.clone()
+    }
+
+    fn tell(&mut self, now_ns: u64) {
+        let is_due = now_ns >= self.status_ns || self.logged.is_idle();
+        if self.is_stale && is_due {
+            (self.is_stale, self.status_ns) = (false, now_ns + STATUS_NS);
+            self.status.set(LogSnapshot::of(&self.logged, now_ns));
+        }
     }
 
     /// The state of the log.
@@ -209,7 +251,7 @@ impl LoggedDevice {
             position: group.position,
             first_record: group.records.start,
             epoch: group.epoch,
-            durable: self.logged.durable().min(group.records.start),
+            durable: self.logged.durable(group),
             tail: self.logged.log().tail().position,
             sectors: group.sectors as u32,
             life: group.life,
@@ -266,7 +308,7 @@ impl LoggedDevice {
     }
 
     /// Hands an operation to the log, in parts that fit.
-    fn start(&mut self, index: u32) {
+    fn start(&mut self, now_ns: u64, index: u32) {
         let op = self.pending.get_mut(index).op;
         let sectors = op.offset / SECTOR_BYTES..(op.offset + op.length) / SECTOR_BYTES;
         let wish = match op.kind {
@@ -277,14 +319,14 @@ impl LoggedDevice {
             OpKind::WriteZeroes { fua, no_hole } => Wish::Zero { fua, no_hole },
         };
         if !matches!(wish, Wish::Write { .. }) {
-            return self.logged.submit(Request { token: token_of(index, 0), wish, sectors });
+            return self.logged.submit(now_ns, Request { token: token_of(index, 0), wish, sectors });
         }
         let parts = (sectors.end - sectors.start).div_ceil(RECORD_SECTORS_MAX);
         self.pending.get_mut(index).left = parts as u32;
         for part in 0..parts {
             let first = sectors.start + part * RECORD_SECTORS_MAX;
             let sectors = first..(first + RECORD_SECTORS_MAX).min(sectors.end);
-            self.logged.submit(Request { token: token_of(index, part), wish, sectors });
+            self.logged.submit(now_ns, Request { token: token_of(index, part), wish, sectors });
         }
     }
 }
@@ -309,8 +351,8 @@ impl Device for LoggedDevice {
         }
         match self.pending.insert(Job { op, left: 1, result: Ok(()) }) {
             Ok(index) => {
-                self.start(index);
-                self.gathers = true;
+                self.start(now_ns, index);
+                (self.gathers, self.is_stale) = (true, true);
                 if op.kind == OpKind::Read || op.kind == OpKind::Flush {
                     self.act(now_ns);
                 }
@@ -323,15 +365,18 @@ impl Device for LoggedDevice {
         let mut below = std::mem::take(&mut self.ended_below);
         self.disk.poll(now_ns, &mut below);
         self.backend.poll(now_ns, &mut below);
+        self.is_stale |= !below.is_empty();
         for ended in below.drain(..) {
             self.ended(now_ns, &ended);
         }
         self.ended_below = below;
         if now_ns >= self.tick_ns {
             self.tick_ns = now_ns + TICK_NS;
+            self.is_stale |= !self.logged.has_followed();
             self.logged.tick(now_ns);
         }
         self.act(now_ns);
+        self.tell(now_ns);
         done.append(&mut self.ended);
     }
 

@@ -12,7 +12,9 @@ use forebay_wire::disk::log::{Content, Found, Group, decode, descriptor_sectors}
 use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 
 use super::memory::{BlockSums, Buffers, CONFIG};
-use super::{LIMITS, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES};
+use super::{
+    GROUP_SECTORS_MAX, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES, limits,
+};
 use crate::device::{Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
 use crate::devices::pending::Pending;
 use crate::reactor::Reactor;
@@ -123,7 +125,7 @@ impl Reader<'_> {
         let has = position >= self.begin && self.bytes.len() >= skip(self.begin) + (sectors * SECTOR_BYTES) as usize;
         if !has {
             let to_end = ring - position % ring;
-            let count = LIMITS.group_sectors_max.min(to_end);
+            let count = GROUP_SECTORS_MAX.min(to_end);
             self.bytes = self.read(self.place.offset_of(position), (count * SECTOR_BYTES) as usize, position % 8)?;
             self.begin = position;
         }
@@ -188,7 +190,7 @@ impl Kept {
 
 /// All groups from the tail on, and the log that they make.
 fn scan(reader: &mut Reader<'_>, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<u32>>), LogOpenError> {
-    let mut scan = Scan::new(LIMITS, Ring::new(reader.place.ring_sectors(), tail.position), tail);
+    let mut scan = Scan::new(limits(reader.place.bytes), Ring::new(reader.place.ring_sectors(), tail.position), tail);
     let mut kept: Vec<Kept> = Vec::new();
     loop {
         let mut here = Vec::new();
@@ -246,7 +248,7 @@ impl LoggedDevice {
     /// See [`LogOpenError`].
     pub fn open(parts: LoggedParts, reactor: &mut dyn Reactor) -> Result<Self, LogOpenError> {
         let LoggedParts { mut disk, place, mut backend, arena, first_frame } = parts;
-        let least = TAILS_BYTES as u64 + 2 * LIMITS.group_sectors_max * SECTOR_BYTES;
+        let least = TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES;
         let aligned = place.offset.is_multiple_of(4096) && place.bytes.is_multiple_of(4096);
         if !aligned || place.bytes < least || place.offset + place.bytes > disk.geometry().bytes {
             return Err(LogOpenError::Place { offset: place.offset, bytes: place.bytes, least });
@@ -274,8 +276,11 @@ impl LoggedDevice {
         // What lost records have left there stays.
         carry_out(&mut *backend, reactor, flush(0), "begun, because its back end does not flush")?;
         let below = backend.geometry();
+        let logged = Logged::new(CONFIG, log, &sums);
+        let status = LogStatus::default();
+        status.set(LogSnapshot::of(&logged, reactor.now_ns()));
         Ok(Self {
-            logged: Logged::new(CONFIG, log, sums),
+            logged,
             geometry: Geometry { sector_bytes: 512, can_trim: true, can_zero: true, ..below },
             disk,
             backend,
@@ -288,6 +293,9 @@ impl LoggedDevice {
             ended: Vec::new(),
             ended_below: Vec::new(),
             tick_ns: 0,
+            status,
+            is_stale: true,
+            status_ns: 0,
             gathers: false,
         })
     }

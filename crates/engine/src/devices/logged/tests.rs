@@ -194,3 +194,51 @@ fn a_log_whose_tail_is_damaged_is_not_begun_anew() {
     rig.disk.poll(0, &mut Vec::new());
     assert_eq!(rig.open().err(), Some(LogOpenError::TailDamaged));
 }
+
+#[test]
+fn the_status_tells_how_far_the_back_end_is() {
+    let mut rig = Rig::new();
+    let mut device = rig.open().unwrap();
+    let status = device.status();
+    assert!(status.get().has_followed && status.get().log_bytes == LOG_BYTES - 8192);
+    for nth in 0..5 {
+        rig.run(&mut device, rig.op(OpKind::Write { fua: false }, nth * 4096, 4096));
+    }
+    rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
+    rig.clock.0 += STATUS_NS;
+    rig.turn(&mut device);
+    let now = status.get();
+    assert_eq!((now.appended_record, now.written_record, now.followed_record), (5, 5, 0));
+    assert_eq!((now.dirty_bytes, now.counts.payload_bytes, now.epochs_open), (5 * 4096, 5 * 4096, 1));
+    assert!(now.used_bytes >= 5 * 4608 && now.lag_ns > 0 && !now.has_followed, "{now:?}");
+    while !status.get().has_followed {
+        rig.turn(&mut device);
+    }
+    rig.clock.0 += 1_000_000_000;
+    rig.turn(&mut device);
+    let now = status.get();
+    assert_eq!((now.followed_record, now.dirty_bytes, now.lag_ns, now.used_bytes), (5, 0, 0, 0));
+    assert_eq!((now.counts.runs, now.counts.run_bytes, now.counts.backend_flushes), (1, 5 * 4096, 1));
+}
+
+#[test]
+fn the_core_counts_a_descriptors_sectors_as_the_format_does() {
+    for (records, checksums) in [(1, 1), (1, 200), (27, 0), (28, 0), (400, 1_000), (4_096, 8_192)] {
+        let of_format = log::descriptor_sectors(records, checksums) as u64;
+        assert_eq!(forebay_core::log::descriptor_sectors_of(records as u64, checksums as u64), of_format);
+    }
+}
+
+#[test]
+fn more_trims_than_a_group_has_records_are_several_groups() {
+    let mut rig = Rig::new();
+    let mut device = rig.open().unwrap();
+    for nth in 0..6_000 {
+        let trim = DeviceOp { token: nth, ..rig.op(OpKind::Trim { fua: false }, nth % 2_000 * 512, 512) };
+        device.submit(rig.clock.now_ns(), trim);
+    }
+    let mut ended = 0;
+    while ended < 6_000 {
+        ended += rig.turn(&mut device).len();
+    }
+}
