@@ -27,5 +27,5 @@ pub use route::reference as api_reference;
 pub use server::{AdminError, AdminServer};
 pub use snapshot::{
     Devices, Disk, Nbd, PathEstimate, ProfileNote, Queues, Recovery, Snapshot, Split, Status, Tier, Volume,
-    VolumeStatus,
+    VolumeStatus, WriteLog,
 };

@@ -6,7 +6,7 @@
 
 use crate::control::State;
 use crate::latency::Latency;
-use crate::snapshot::{Disk, PathEstimate, Snapshot, Split, Volume};
+use crate::snapshot::{Disk, PathEstimate, Snapshot, Split, Volume, WriteLog};
 use prometheus_client::encoding::text::encode_eof;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -111,6 +111,21 @@ const METRICS: &[Metric] = &[
     counter("forebay_volume_path_bytes", "volume, path, op", "Bytes that moved by path.", path_bytes),
     counter("forebay_volume_admitted_bytes", "volume", "Bytes that the disk tier took.", |s| volumes(s, |v| v.admitted_bytes)),
     counter("forebay_volume_hedged_reads", "volume", "Reads of slow slots that were also sent to the back end.", |s| volumes(s, |v| v.hedged_reads)),
+    gauge("forebay_volume_log_bytes", "volume", "Size of a volume's write-back log.", |s| log(s, |log| log.bytes as f64)),
+    gauge("forebay_volume_log_full_ratio", "volume", "How full the log is, of bytes or of records, whichever is more.", |s| log(s, WriteLog::fullness)),
+    gauge("forebay_volume_log_dirty_bytes", "volume", "What the log has and the back end lacks.", |s| log(s, |log| log.dirty_bytes as f64)),
+    gauge("forebay_volume_log_records", "volume", "Records in the log.", |s| log(s, |log| log.records as f64)),
+    gauge("forebay_volume_log_epochs", "volume", "Epochs of writes (from flush to flush) that the back end lacks.", |s| log(s, |log| log.epochs as f64)),
+    gauge("forebay_volume_log_lag_seconds", "volume", "The age of the oldest write that the back end lacks.", |s| log(s, |log| log.lag_ns as f64 / 1e9)),
+    gauge("forebay_volume_log_broken", "volume", "1 after the log's disk failed.", |s| log(s, |log| f64::from(u8::from(log.is_broken)))),
+    counter("forebay_volume_log_groups", "volume", "Groups of records written to the log.", |s| log(s, |log| log.groups)),
+    counter("forebay_volume_log_group_bytes", "volume", "Their bytes.", |s| log(s, |log| log.group_bytes)),
+    counter("forebay_volume_log_payload_bytes", "volume", "Of these, what clients wrote.", |s| log(s, |log| log.payload_bytes)),
+    counter("forebay_volume_log_flushes", "volume", "Flushes of the log.", |s| log(s, |log| log.flushes)),
+    counter("forebay_volume_log_runs", "volume", "Runs of sectors that the back end took from the log.", |s| log(s, |log| log.runs)),
+    counter("forebay_volume_log_run_bytes", "volume", "Their bytes.", |s| log(s, |log| log.run_bytes)),
+    counter("forebay_volume_log_failed_runs", "volume", "Runs that failed; each is tried again.", |s| log(s, |log| log.failed_runs)),
+    counter("forebay_volume_log_backend_flushes", "volume, result", "Flushes of the back end behind the log.", backend_flushes),
     gauge("forebay_volume_size_bytes", "volume", "Size of a volume.", |s| s.volumes.iter().map(|v| (of(v), v.bytes as f64)).collect()),
     Metric { name: "forebay_volume_request_duration_seconds", labels: "volume, op", help: "From a request's first byte to its answer.",
         kind: Kind::Duration(durations) },
@@ -182,6 +197,20 @@ fn split_modes(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
         SPLIT_MODES.map(|mode| (of_and(volume, "mode", mode), f64::from(u8::from(mode == split.mode))))
     };
     splits(snapshot).flat_map(modes).collect()
+}
+
+/// Of volumes that have a log.
+fn log<T>(snapshot: &Snapshot, read: fn(&WriteLog) -> T) -> Vec<(Labels, T)> {
+    snapshot.volumes.iter().filter_map(|volume| Some((of(volume), read(volume.log.as_ref()?)))).collect()
+}
+
+fn backend_flushes(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
+    let logs = snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.log.as_ref()?)));
+    let counts = |(volume, log): (&Volume, &WriteLog)| {
+        let counts = [("well", log.backend_flushes), ("failed", log.failed_backend_flushes)];
+        counts.map(|(result, count)| (of_and(volume, "result", result), count))
+    };
+    logs.flat_map(counts).collect()
 }
 
 fn estimates(snapshot: &Snapshot, read: fn(&PathEstimate) -> f64) -> Vec<(Labels, f64)> {

@@ -145,6 +145,9 @@ pub struct Volume {
     /// The profile of these devices, if it was given one.
     #[serde(default)]
     pub profile: Option<ProfileNote>,
+    /// Its write-back log, if it has one.
+    #[serde(default)]
+    pub log: Option<WriteLog>,
     /// Parts of reads that the back end was needed for.
     pub misses: u64,
     /// Of the misses, those while the slot table was being read.
@@ -173,6 +176,58 @@ pub struct Volume {
     pub write_latency: Latency,
     /// Durations of flushes.
     pub flush_latency: Latency,
+}
+
+/// A volume's write-back log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteLog {
+    /// Its size.
+    pub bytes: u64,
+    /// Of it, what is in use.
+    pub used_bytes: u64,
+    /// What the back end lacks.
+    pub dirty_bytes: u64,
+    /// Records in it.
+    pub records: u64,
+    /// Records that it has room for.
+    pub records_max: u64,
+    /// How many records it ever took.
+    pub appended_record: u64,
+    /// Records before this are on the back end, for good.
+    pub followed_record: u64,
+    /// Epochs of writes that are closed and not on the back end.
+    pub epochs: u64,
+    /// The age of the oldest write that the back end lacks; 0: it lacks none.
+    pub lag_ns: u64,
+    /// Groups of records written.
+    pub groups: u64,
+    /// Their bytes.
+    pub group_bytes: u64,
+    /// Of these, what clients wrote.
+    pub payload_bytes: u64,
+    /// Flushes of the log.
+    pub flushes: u64,
+    /// Runs that the back end took.
+    pub runs: u64,
+    /// Their bytes.
+    pub run_bytes: u64,
+    /// Runs that failed, each tried again.
+    pub failed_runs: u64,
+    /// Flushes of the back end.
+    pub backend_flushes: u64,
+    /// Flushes of the back end that failed; what they covered is written again.
+    pub failed_backend_flushes: u64,
+    /// Its disk failed.
+    pub is_broken: bool,
+}
+
+impl WriteLog {
+    /// How full it is, 0 to 1: of bytes or of records, whichever is more.
+    #[must_use]
+    pub fn fullness(&self) -> f64 {
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        share(self.used_bytes, self.bytes).max(share(self.records, self.records_max))
+    }
 }
 
 /// A cache disk and a back end, as far as they can be told apart from others.
@@ -320,6 +375,9 @@ pub struct VolumeStatus {
     pub hit_ratio: Option<f64>,
     /// Requests that failed.
     pub errors: u64,
+    /// Its write-back log, if it has one.
+    #[serde(default)]
+    pub log: Option<WriteLog>,
 }
 
 impl From<&Snapshot> for Status {
@@ -331,6 +389,7 @@ impl From<&Snapshot> for Status {
             bytes: volume.bytes,
             hit_ratio: volume.hit_ratio(),
             errors: volume.errors(),
+            log: volume.log.clone(),
         });
         Self {
             version: snapshot.version.clone(),

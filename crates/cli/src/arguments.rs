@@ -129,9 +129,22 @@ pub struct Flush {
     /// The volumes.
     #[arg(required = true, value_name = "VOLUME")]
     pub volumes: Vec<String>,
+    /// How far: what was answered is durable in the volume's write-back log, or on its back end. Without a log both are
+    /// the same.
+    #[arg(long, value_enum, default_value_t = FlushTo::Log)]
+    pub to: FlushTo,
     /// Which server.
     #[command(flatten)]
     pub running: Running,
+}
+
+/// How far a flush goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FlushTo {
+    /// Into the log on the cache disk.
+    Log,
+    /// To the back end; waits and shows how far it is.
+    Backend,
 }
 
 /// `forebay evict`.

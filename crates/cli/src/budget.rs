@@ -9,6 +9,7 @@
 //!
 //! Limit: a memory back end (tests, demo) is outside of the budget; it stands for a remote store.
 
+use forebay_engine::devices::logged::LoggedDevice;
 use forebay_wire::disk::SECTOR_BYTES;
 use forebay_wire::disk::layout::Layout;
 use serde::Serialize;
@@ -49,6 +50,36 @@ pub struct Demand {
     pub disk_bytes: Option<u64>,
     /// NBD back ends.
     pub nbd_volumes: u64,
+    /// Write-back logs.
+    pub logs: Logs,
+}
+
+/// Write-back logs, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// How many.
+    pub count: u64,
+    /// Bytes on the cache disk.
+    pub bytes: u64,
+    /// What knowing their records takes.
+    pub index_bytes: u64,
+}
+
+impl Logs {
+    /// Logs of these sizes; a size of 0 is none.
+    #[must_use]
+    pub fn of(sizes: impl Iterator<Item = u64>) -> Self {
+        sizes.filter(|bytes| *bytes > 0).fold(Self::default(), |all, bytes| Self {
+            count: all.count + 1,
+            bytes: all.bytes + bytes,
+            index_bytes: all.index_bytes + LoggedDevice::memory_bytes(bytes),
+        })
+    }
+
+    /// Bytes of frames that their buffers take.
+    fn frames_bytes(self, page_bytes: u64) -> u64 {
+        self.count * u64::from(LoggedDevice::frames(page_bytes as u32)) * page_bytes
+    }
 }
 
 /// Bytes of unflushed writes that an NBD back end may hold copies of, when so many share the memory: a thirty-second of it.
@@ -91,6 +122,8 @@ pub struct Budget {
     pub index_bytes: u64,
     /// Checksums of the disk tier.
     pub checksum_bytes: u64,
+    /// Records and buffers of write-back logs.
+    pub log_bytes: u64,
     /// Bytes of a frame.
     pub page_bytes: u64,
     /// Frames that hold what is under way.
@@ -107,14 +140,16 @@ impl Budget {
     /// # Errors
     /// When it is too small, or the disk has no room for a page (then the minimum is that of a memory-only cache).
     pub fn of(demand: &Demand) -> Result<Self, TooSmall> {
-        let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes).ok());
+        let logs = demand.logs;
+        let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes, logs.bytes).ok());
         let slots = disk.as_ref().map_or(0, |disk| disk.slots);
         let table_bytes = if disk.is_some() { TABLE_BUFFER_BYTES } else { 0 };
         let nbd_bytes = nbd_bytes(demand.memory_bytes, demand.nbd_volumes);
         let buffer_bytes =
             demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes + nbd_bytes;
         let checksum_bytes = slots * (demand.page_bytes / BLOCK_BYTES) * CHECKSUM_BYTES_PER_BLOCK;
-        let fixed_bytes = PROGRAM_BYTES + buffer_bytes + checksum_bytes + slots * INDEX_BYTES_PER_PAGE;
+        let log_bytes = logs.index_bytes + logs.frames_bytes(demand.page_bytes);
+        let fixed_bytes = PROGRAM_BYTES + buffer_bytes + checksum_bytes + slots * INDEX_BYTES_PER_PAGE + log_bytes;
         let frame_bytes = demand.page_bytes + INDEX_BYTES_PER_PAGE;
         let frames = demand.memory_bytes.saturating_sub(fixed_bytes) / frame_bytes;
         let frames = frames.min(u64::from(u32::MAX) - 2);
@@ -136,6 +171,7 @@ impl Budget {
             buffer_bytes,
             index_bytes: (slots + frames) * INDEX_BYTES_PER_PAGE,
             checksum_bytes,
+            log_bytes,
             page_bytes: demand.page_bytes,
             transit_frames,
             kept_frames: frames - transit_frames,
@@ -145,12 +181,13 @@ impl Budget {
 
     /// The parts with their names, to be printed; they sum to at most `memory_bytes`.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         [
             ("program", self.program_bytes),
             ("buffers", self.buffer_bytes),
             ("index", self.index_bytes),
             ("checksums", self.checksum_bytes),
+            ("write-back logs", self.log_bytes),
             ("frames in transit", self.transit_frames * self.page_bytes),
             ("frames that keep pages", self.kept_frames * self.page_bytes),
         ]
@@ -170,16 +207,19 @@ pub struct DiskLayout {
     pub data_offset_bytes: u64,
     /// Pages that it has room for.
     pub slots: u64,
+    /// Write-back logs.
+    pub logs_bytes: u64,
 }
 
 impl DiskLayout {
-    /// Divides a device.
+    /// Divides a device: slots before, logs behind.
     ///
     /// # Errors
     /// The smallest size that would do.
-    pub fn of(device_bytes: u64, page_bytes: u64) -> Result<Self, u64> {
-        let layout = Layout::new(device_bytes, page_bytes as u32).map_err(|error| match error {
-            forebay_wire::Error::Limit { limit, .. } => limit,
+    pub fn of(device_bytes: u64, page_bytes: u64, logs_bytes: u64) -> Result<Self, u64> {
+        let slots_bytes = device_bytes.saturating_sub(logs_bytes);
+        let layout = Layout::new(slots_bytes, page_bytes as u32).map_err(|error| match error {
+            forebay_wire::Error::Limit { limit, .. } => limit + logs_bytes,
             other => panic!("a layout of {device_bytes} bytes in pages of {page_bytes} is refused for {other}"),
         })?;
         Ok(Self {
@@ -188,6 +228,7 @@ impl DiskLayout {
             table_bytes: layout.table_sector_count() * SECTOR_BYTES as u64,
             data_offset_bytes: layout.data_offset(),
             slots: layout.slot_count(),
+            logs_bytes,
         })
     }
 }
@@ -200,7 +241,15 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn demand(memory_bytes: u64, page_bytes: u64, disk_bytes: Option<u64>) -> Demand {
-        Demand { memory_bytes, page_bytes, clients_max: 64, requests_max: 1024, disk_bytes, nbd_volumes: 0 }
+        Demand {
+            memory_bytes,
+            page_bytes,
+            clients_max: 64,
+            requests_max: 1024,
+            disk_bytes,
+            nbd_volumes: 0,
+            logs: Logs::default(),
+        }
     }
 
     #[test]
@@ -224,10 +273,10 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_too_small_is_told_what_would_do() {
-        for page in [4096, 65536, 262_144] {
-            let minimum = DiskLayout::of(0, page).expect_err("nothing");
-            assert!(DiskLayout::of(minimum, page).is_ok());
-            assert_eq!(DiskLayout::of(minimum - 1, page), Err(minimum));
+        for (page, logs) in [(4096, 0), (65536, 4 << 20), (262_144, GIB)] {
+            let minimum = DiskLayout::of(0, page, logs).expect_err("nothing");
+            assert!(DiskLayout::of(minimum, page, logs).is_ok());
+            assert_eq!(DiskLayout::of(minimum - 1, page, logs), Err(minimum));
         }
     }
 

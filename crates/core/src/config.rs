@@ -177,9 +177,6 @@ impl CacheConfig {
             if config.bytes == 0 || config.bytes.div_ceil(u64::from(page)) > u64::from(u32::MAX) {
                 return Err(ConfigError::VolumeBytes { volume, bytes: config.bytes });
             }
-            if !config.mode.available() {
-                return Err(ConfigError::WriteBack { volume });
-            }
         }
         Ok(())
     }

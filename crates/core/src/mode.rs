@@ -1,7 +1,7 @@
 //! The write modes, as rows of one table.
 //!
-//! What a mode means is written here and nowhere else; the code asks the row. Write-back has its row so that its
-//! place is known, and is refused when a cache is built.
+//! What a mode means is written here and nowhere else; the code asks the row. To the cache write-back is as write-through:
+//! what is behind it is a log that answers ([`crate::log::logged`]).
 
 /// How a volume treats writes (and whether reads are cached at all).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum WriteMode {
     Pass,
     /// Reads are cached, writes refused.
     ReadOnly,
-    /// To the log first. Not available yet.
+    /// To the log, which answers, and to what is cached; the back end follows in order.
     Back,
 }
 
@@ -30,7 +30,6 @@ pub(crate) enum OnWrite {
 pub(crate) struct Row {
     pub(crate) mode: WriteMode,
     pub(crate) name: &'static str,
-    pub(crate) available: bool,
     pub(crate) reads_cached: bool,
     pub(crate) writes_allowed: bool,
     pub(crate) on_write: OnWrite,
@@ -38,11 +37,11 @@ pub(crate) struct Row {
 
 #[rustfmt::skip]
 const TABLE: [Row; 5] = [
-    Row { mode: WriteMode::Through,  name: "through",   available: true,  reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Update },
-    Row { mode: WriteMode::Around,   name: "around",    available: true,  reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Drop },
-    Row { mode: WriteMode::Pass,     name: "pass",      available: true,  reads_cached: false, writes_allowed: true,  on_write: OnWrite::Drop },
-    Row { mode: WriteMode::ReadOnly, name: "read-only", available: true,  reads_cached: true,  writes_allowed: false, on_write: OnWrite::Drop },
-    Row { mode: WriteMode::Back,     name: "back",      available: false, reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Update },
+    Row { mode: WriteMode::Through,  name: "through",   reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Update },
+    Row { mode: WriteMode::Around,   name: "around",    reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Drop },
+    Row { mode: WriteMode::Pass,     name: "pass",      reads_cached: false, writes_allowed: true,  on_write: OnWrite::Drop },
+    Row { mode: WriteMode::ReadOnly, name: "read-only", reads_cached: true,  writes_allowed: false, on_write: OnWrite::Drop },
+    Row { mode: WriteMode::Back,     name: "back",      reads_cached: true,  writes_allowed: true,  on_write: OnWrite::Update },
 ];
 
 impl WriteMode {
@@ -54,12 +53,6 @@ impl WriteMode {
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().name
-    }
-
-    /// Whether this version can run it.
-    #[must_use]
-    pub fn available(self) -> bool {
-        self.row().available
     }
 
     /// The mode of that name.
@@ -84,6 +77,5 @@ mod tests {
             assert_eq!(row.mode.row().mode, row.mode);
             assert_eq!(WriteMode::from_name(row.name), Some(row.mode));
         }
-        assert!(!WriteMode::Back.available());
     }
 }

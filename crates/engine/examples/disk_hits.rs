@@ -13,7 +13,7 @@ use forebay_core::{
     AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Piece, ReplyError, RequestId, VolumeConfig,
     VolumeId, WriteMode,
 };
-use forebay_engine::attach::{AttachOptions, Attached, VolumeFacts, attach};
+use forebay_engine::attach::{AttachOptions, Attached, VolumeEnd, VolumeFacts, attach};
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::memory::Memory;
 use forebay_engine::front::{Front, FrontEvent};
@@ -93,8 +93,8 @@ impl Host for NoHost {
     fn generation_raised(&mut self) -> Option<Result<(), IoError>> {
         None
     }
-    fn backend_mtime_ns(&mut self, _volume: VolumeId) -> i64 {
-        0
+    fn volume_end(&mut self, _volume: VolumeId) -> VolumeEnd {
+        VolumeEnd::without_log(0)
     }
     fn notice(&mut self, notice: Notice) {
         eprintln!("{notice:?}");
@@ -157,7 +157,8 @@ fn fill(shard: &mut Running, depth: u64) {
 
 fn build(path: &Path, bytes: u64, block_bytes: u32, depth: u64) -> Running {
     let reactor = RingReactor::new(forebay_uring::Limits { ops_max: 1024, fds_max: 16 }).expect("io_uring");
-    let facts = VolumeFacts { name: "v".into(), backend: "memory".into(), identity: 1, bytes, mtime_ns: 0 };
+    let facts =
+        VolumeFacts { name: "v".into(), backend: "memory".into(), identity: 1, bytes, mtime_ns: 0, log_bytes: 0 };
     let state = std::env::temp_dir().join(format!("disk_hits.{}", std::process::id()));
     std::fs::create_dir_all(&state).expect("a state directory");
     let Attached { file, path, disk, .. } = attach(&AttachOptions {

@@ -14,6 +14,8 @@
 
 pub use forebay_core::{FrameId, IoError};
 
+use crate::reactor::Reactor;
+
 /// What a device can do and in which units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -115,6 +117,23 @@ pub trait Device {
     /// Appends what has come in doubt since asked last. A loss is told once, after the flush that failed for it. Layers
     /// pass it on.
     fn in_doubt(&mut self, _doubts: &mut Vec<Doubt>) {}
+}
+
+/// One operation, waited for: at the start, when nothing is served and the device does nothing else.
+///
+/// # Errors
+/// How it ended.
+pub fn carry_out(device: &mut dyn Device, reactor: &mut dyn Reactor, op: DeviceOp) -> Result<(), IoError> {
+    device.submit(reactor.now_ns(), op);
+    let mut done = Vec::new();
+    loop {
+        device.poll(reactor.now_ns(), &mut done);
+        if let Some(done) = done.pop() {
+            return done.result;
+        }
+        let second_ns = reactor.now_ns() + 1_000_000_000;
+        reactor.wait(device.next_ns().unwrap_or(second_ns).min(second_ns));
+    }
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {

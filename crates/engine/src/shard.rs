@@ -26,7 +26,7 @@ use forebay_core::{
 };
 use forebay_uring::Arena;
 
-use crate::attach::{CacheDisk, block_checksums};
+use crate::attach::{CacheDisk, VolumeEnd, block_checksums};
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, OpKind};
 use crate::front::{Front, FrontEvent};
 use crate::reactor::Reactor;
@@ -52,8 +52,8 @@ pub trait Host {
     fn raise_generation(&mut self);
     /// How raising ended, once.
     fn generation_raised(&mut self) -> Option<Result<(), IoError>>;
-    /// When the volume's back end was modified last, as far as known (0: unknown).
-    fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64;
+    /// How a volume is left at an orderly stop.
+    fn volume_end(&mut self, volume: VolumeId) -> VolumeEnd;
     /// Something an operator should know.
     fn notice(&mut self, notice: Notice);
 }
@@ -565,8 +565,8 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             }
             Action::MarkClean { op } => {
                 let volumes = 0..parts.backends.len() as u16;
-                let mtimes: Vec<i64> = volumes.map(|v| parts.host.backend_mtime_ns(VolumeId(v))).collect();
-                let encode = |bytes: &mut [u8]| format.encode_clean(&mtimes, bytes);
+                let ends: Vec<VolumeEnd> = volumes.map(|v| parts.host.volume_end(VolumeId(v))).collect();
+                let encode = |bytes: &mut [u8]| format.encode_clean(&ends, bytes);
                 let offset = parts.arena.with_bytes_mut(frame.0, 0, length, encode);
                 (op, OpKind::Write { fua: true }, offset, Pending::Sector { frame })
             }

@@ -170,6 +170,7 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
         identity: at as u64 + 1,
         bytes: volume.bytes(),
         mtime_ns: 1_000_000 + at as i64,
+        log_bytes: 0,
     };
     let facts: Vec<VolumeFacts> = volumes.iter().enumerate().map(facts).collect();
     let cold = machine.dice.chance(20);

@@ -15,6 +15,14 @@ fn snapshot() -> Snapshot {
             backend: PathEstimate { in_flight: 3, window: 8, ..PathEstimate::default() },
             ..Split::default()
         }),
+        log: Some(WriteLog {
+            bytes: 64,
+            used_bytes: 16,
+            records: 3,
+            records_max: 4,
+            lag_ns: 1_500_000_000,
+            ..WriteLog::default()
+        }),
         read_latency: Latency::new(3, 5_000_000_000, [(1024, 1), (2048, 1), (1 << 40, 1)]),
         ..Volume::default()
     };
@@ -48,6 +56,9 @@ fn a_snapshot_is_readable_text() {
         "forebay_volume_split_policy{volume=\"v\\\"1\\n\",policy=\"expected-delay\"} 1.0",
         "forebay_volume_split_mode{volume=\"v\\\"1\\n\",mode=\"stable\"} 1.0",
         "forebay_volume_split_mode{volume=\"v\\\"1\\n\",mode=\"warmup\"} 0.0",
+        "forebay_volume_log_full_ratio{volume=\"v\\\"1\\n\"} 0.75",
+        "forebay_volume_log_lag_seconds{volume=\"v\\\"1\\n\"} 1.5",
+        "forebay_volume_log_backend_flushes_total{volume=\"v\\\"1\\n\",result=\"failed\"} 0",
         "forebay_volume_split_suspended{volume=\"v\\\"1\\n\"} 1.0",
         "forebay_volume_split_over_budget_hits_total{volume=\"v\\\"1\\n\"} 5",
         "forebay_volume_path_in_flight_requests{volume=\"v\\\"1\\n\",path=\"backend\"} 3.0",

@@ -8,6 +8,7 @@ use super::value::Kind;
 use forebay_wire::disk::superblock::NAME_BYTES_MAX;
 
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -163,7 +164,11 @@ pub const KEYS: &[Key] = &[
          device, or `memory:SIZE` (tests and demo: gone when the program ends)."),
     key("volume.mode", Kind::Choice(MODES), Default("through"),
         "How it treats writes: `through` (to back end and cache), `around` (to the back end; cached copies are \
-         dropped), `pass` (no caching), `read-only`. `back` is not in this version."),
+         dropped), `pass` (no caching), `read-only`, `back` (answered when the log on the cache disk has them; the back end \
+         follows, flush by flush)."),
+    key("volume.log", Kind::Size(4 * MIB, 1 << 44), Optional,
+        "Size of its write-back log on the cache disk. With `mode = \"back\"`: 1GiB if nothing is said. A volume with \
+         `mode = \"through\"` may keep its log, so that its mode can change while it is served."),
     key("volume.connections", Kind::Count(1, 16), Default("4"),
         "Connections to an NBD back end, where its export allows several."),
     key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),

@@ -7,6 +7,7 @@ use super::backend::Backend;
 use super::disk::{DiskSettings, look};
 use super::problem::{Place, Report};
 use super::scope::Scope;
+use super::settings::log_bytes;
 use super::unit::{Complaint, size, size_rounded};
 use crate::budget::{self, Budget, DiskLayout};
 use crate::profile::ProfileFile;
@@ -21,7 +22,8 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     page(global, report);
     listeners(global, report);
     intent_map(global, report);
-    let disk = disk(global, report);
+    logs(global, volumes, report);
+    let disk = disk(global, volumes, report);
     if !global.is_bad("cache.disk") {
         memory(global, volumes, disk.as_ref(), report);
     }
@@ -29,7 +31,6 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     names(volumes, report);
     backends(global, volumes, report);
     for volume in volumes {
-        mode(volume, report);
         split(volume, report);
         profile(volume, report);
         connections(volume, report);
@@ -98,7 +99,28 @@ fn intent_map(global: &Scope, report: &mut Report) {
     }
 }
 
-fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
+/// A log needs a disk, and somebody who writes.
+fn logs(global: &Scope, volumes: &[Scope], report: &mut Report) {
+    for volume in volumes {
+        let mode = volume.choice("volume.mode");
+        if global.path("cache.disk").is_none() && mode == Some("back") && !global.is_bad("cache.disk") {
+            let complaint = Complaint::new(
+                "write-back keeps its log on the cache disk, and there is none",
+                "add disk to [cache], or use mode = \"through\"",
+            );
+            report.error(volume.place("volume.mode"), complaint);
+        }
+        if volume.is_given("volume.log") && matches!(mode, Some("around" | "pass" | "read-only")) {
+            let complaint = Complaint::new(
+                format!("a volume of mode \"{}\" has no use for a log", mode.unwrap_or_default()),
+                "remove it, or use mode = \"back\"; a volume of mode \"through\" may keep its log",
+            );
+            report.error(volume.place("volume.log"), complaint);
+        }
+    }
+}
+
+fn disk(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
     let Some(path) = global.path("cache.disk") else {
         let alone = [
             "cache.disk_size",
@@ -130,13 +152,18 @@ fn disk(global: &Scope, report: &mut Report) -> Option<DiskSettings> {
         }
     };
     let page = global.number("cache.page").filter(|page| page.is_power_of_two())?;
-    if let Err(minimum_bytes) = DiskLayout::of(disk.bytes, page) {
+    let logs_bytes = volumes.iter().map(log_bytes).sum();
+    if let Err(minimum_bytes) = DiskLayout::of(disk.bytes, page, logs_bytes) {
         let place = if asked.is_some() { "cache.disk_size" } else { "cache.disk" };
+        let (logs, smaller) = match logs_bytes {
+            0 => (String::new(), ""),
+            bytes => (format!(" and logs of {}", size(bytes)), ", or the volumes smaller logs"),
+        };
         report.error(
             global.place(place),
             Complaint::new(
-                format!("a cache disk of {} is too small for pages of {}", size(disk.bytes), size(page)),
-                format!("give it at least {}", size(minimum_bytes)),
+                format!("a cache disk of {} is too small for pages of {}{logs}", size(disk.bytes), size(page)),
+                format!("give it at least {}{smaller}", size(minimum_bytes)),
             ),
         );
         return None;
@@ -160,7 +187,8 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
     let disk_bytes = disk.map(|disk| disk.bytes);
     let nbd = |volume: &&Scope| volume.backend("volume.backend").is_some_and(Backend::is_nbd);
     let nbd_volumes = volumes.iter().filter(nbd).count() as u64;
-    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes, nbd_volumes };
+    let logs = budget::Logs::of(volumes.iter().map(log_bytes));
+    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes, nbd_volumes, logs };
     if let Err(budget::TooSmall { minimum_bytes, fixed_bytes }) = Budget::of(&demand) {
         report.error(
             global.place("cache.memory"),
@@ -275,19 +303,6 @@ fn is_this_server(backend: &Backend, global: &Scope) -> bool {
         }),
         Backend::NbdUnix { socket, .. } => global.path("listen.unix").is_some_and(|unix| real(unix) == *socket),
         Backend::Path(_) | Backend::Memory { .. } => false,
-    }
-}
-
-fn mode(volume: &Scope, report: &mut Report) {
-    let mode = volume.choice("volume.mode").and_then(forebay_core::WriteMode::from_name);
-    if let Some(mode) = mode.filter(|mode| !mode.available()) {
-        report.error(
-            volume.place("volume.mode"),
-            Complaint::new(
-                format!("mode \"{}\" (write-back) is not in this version", mode.name()),
-                "use \"through\": writes are answered when the back end has them",
-            ),
-        );
     }
 }
 

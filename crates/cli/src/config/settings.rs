@@ -3,11 +3,14 @@
 use super::backend::Backend;
 use super::disk::DiskSettings;
 use super::scope::Scope;
-use crate::budget::{Budget, Demand};
+use crate::budget::{Budget, Demand, Logs};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Bytes of a log of which no size is said.
+const LOG_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Everything that was configured. What each field means is in the table of keys.
 #[derive(Clone, Debug)]
@@ -85,6 +88,8 @@ pub struct VolumeSettings {
     pub backend: Backend,
     /// How it treats writes; one that this version has.
     pub mode: WriteMode,
+    /// Bytes of its write-back log; 0: none.
+    pub log_bytes: u64,
     /// Connections to an NBD back end.
     pub connections: u32,
     /// Deadline of a request to the back end.
@@ -123,6 +128,7 @@ impl Settings {
             requests_max: u64::from(self.limits.cache.requests_max),
             disk_bytes: self.cache.disk.as_ref().map(|disk| disk.bytes),
             nbd_volumes: self.nbd_volumes(),
+            logs: Logs::of(self.volumes.iter().map(|volume| volume.log_bytes)),
         }
     }
 
@@ -206,6 +212,7 @@ impl VolumeSettings {
             name: sound("volume.name", scope.name("volume.name")).to_owned(),
             backend: sound("volume.backend", scope.backend("volume.backend")).clone(),
             mode: sound("volume.mode", scope.choice("volume.mode").and_then(WriteMode::from_name)),
+            log_bytes: log_bytes(scope),
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
             split: split_of(scope),
@@ -213,6 +220,12 @@ impl VolumeSettings {
             paced: Paced::of(scope, "volume.paced.rate", "volume.paced.latency"),
         }
     }
+}
+
+/// Bytes of a volume's log. A log is whole MiB, so that what lies on the cache disk is aligned.
+pub(super) fn log_bytes(volume: &Scope) -> u64 {
+    let default = if volume.choice("volume.mode") == Some("back") { LOG_BYTES_DEFAULT } else { 0 };
+    volume.number("volume.log").map_or(default, |bytes| bytes & !((1 << 20) - 1))
 }
 
 fn split_of(scope: &Scope) -> SplitConfig {

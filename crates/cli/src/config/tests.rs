@@ -180,8 +180,6 @@ timeout = 30
          \"debug\", \"trace\")\n\
          f.toml:10:1: this volume has no backend; add backend = \"nbd://HOST/EXPORT\" or a path in quotes\n\
          f.toml:11:8: volume.name: the name is empty; give one of 1 to 56 bytes\n\
-         f.toml:12:8: mode \"back\" (write-back) is not in this version; use \"through\": writes are answered when the \
-         back end has them\n\
          f.toml:15:11: volume.backend: \"http://store/b\" is not a back end: the scheme \"http\" is not known; write \
          nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, or the path of a file or block device\n\
          f.toml:16:11: volume.timeout: the time 30 has no unit; write \"30s\" or \"30ms\" (units: ns, us, ms, s, m, h)\n\
@@ -212,7 +210,7 @@ fn unknown_keys_name_the_nearest() {
     }
     expect(
         &volume("backend = \"/nonexistent/v\"\nmodus = \"through\"\npaced = { rat = \"1MB/s\" }"),
-        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, connections, timeout, split, paced\n\
+        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, log, connections, timeout, split, paced\n\
          f.toml:6:11: unknown key \"rat\" in [volume.paced]; nearest: \"rate\"\n",
     );
 }

@@ -55,6 +55,7 @@ pub(super) fn open_all(
             identity: opened.identity,
             bytes: opened.device.geometry().bytes,
             mtime_ns: opened.mtime_ns,
+            log_bytes: volume.log_bytes,
         });
         backends.specs.push(spec);
         let pace = volume.paced.map(pace_of);

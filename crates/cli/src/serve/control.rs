@@ -5,11 +5,12 @@ use crate::config::Settings;
 use crate::profile::{Given, ProfileFile};
 use forebay_admin::{
     Control, ControlError, Devices, Disk, ErrorKind, Latency, Measure, Nbd, PathEstimate, PathRate, ProfileNote,
-    Queues, Recovery, Snapshot, Split, State, Tier, Volume,
+    Queues, Recovery, Snapshot, Split, State, Tier, Volume, WriteLog,
 };
 use forebay_core::{
     Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
 };
+use forebay_engine::devices::logged::{LogSnapshot, LogStatus};
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
@@ -64,6 +65,8 @@ pub(super) struct ShardControl {
     has_disk: bool,
     volumes: Vec<VolumeName>,
     profiles: Profiles,
+    /// The write-back logs' states, by volume.
+    logs: Vec<Option<LogStatus>>,
     published: Arc<Mutex<Published>>,
     commands: SyncSender<Command>,
     wake: Wake,
@@ -76,9 +79,9 @@ impl ShardControl {
         settings: &Settings,
         exports: &[Export],
         profiles: Profiles,
+        logs: Vec<Option<LogStatus>>,
         published: Arc<Mutex<Published>>,
-        commands: SyncSender<Command>,
-        wake: Wake,
+        (commands, wake): (SyncSender<Command>, Wake),
     ) -> Self {
         let volumes = settings.volumes.iter().zip(exports).map(|(volume, export)| VolumeName {
             name: volume.name.clone(),
@@ -93,6 +96,7 @@ impl ShardControl {
             has_disk: settings.cache.disk.is_some(),
             volumes: volumes.collect(),
             profiles,
+            logs,
             published,
             commands,
             wake,
@@ -207,10 +211,11 @@ impl Control for ShardControl {
             },
             intent_regions: gauges.intent_regions.into(),
             volumes: volumes
-                .zip(self.profiles.devices.iter().zip(self.notes().iter()))
-                .map(|(((name, stats), split), (devices, profile))| Volume {
+                .zip(self.profiles.devices.iter().zip(self.notes().iter()).zip(&self.logs))
+                .map(|(((name, stats), split), ((devices, profile), log))| Volume {
                     devices: devices.clone(),
                     profile: profile.clone(),
+                    log: log.as_ref().map(|log| log_of(&log.get())),
                     ..volume(name, stats, split)
                 })
                 .collect(),
@@ -315,6 +320,31 @@ fn not_measured(volume: &str, error: MeasureError) -> ControlError {
     about(volume, kind, error.to_string(), next)
 }
 
+fn log_of(log: &LogSnapshot) -> WriteLog {
+    let counts = &log.counts;
+    WriteLog {
+        bytes: log.log_bytes,
+        used_bytes: log.used_bytes,
+        dirty_bytes: log.dirty_bytes,
+        records: log.records,
+        records_max: log.records_max,
+        appended_record: log.appended_record,
+        followed_record: log.followed_record,
+        epochs: log.epochs_open,
+        lag_ns: log.lag_ns,
+        groups: counts.groups,
+        group_bytes: counts.group_bytes,
+        payload_bytes: counts.payload_bytes,
+        flushes: counts.log_flushes,
+        runs: counts.runs,
+        run_bytes: counts.run_bytes,
+        failed_runs: counts.failed_runs,
+        backend_flushes: counts.backend_flushes,
+        failed_backend_flushes: counts.failed_flushes,
+        is_broken: log.is_broken,
+    }
+}
+
 fn latency(histogram: &Histogram) -> Latency {
     Latency::new(histogram.count(), histogram.sum_ns(), histogram.buckets())
 }
@@ -368,6 +398,7 @@ fn volume(name: &VolumeName, stats: &VolumeStats, split: Option<SplitState>) -> 
         split: split.map(split_of),
         devices: Devices::default(),
         profile: None,
+        log: None,
         name: name.name.clone(),
         mode: name.mode.clone(),
         backend: name.backend.clone(),

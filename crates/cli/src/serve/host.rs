@@ -1,6 +1,8 @@
 //! What the shard asks of the machine: the generation file, back ends' times of modification, the log.
 
 use forebay_core::{IoError, Notice, VolumeId};
+use forebay_engine::attach::VolumeEnd;
+use forebay_engine::devices::logged::LogStatus;
 use forebay_engine::devices::spec::BackendSpec;
 use forebay_engine::shard::Host;
 use forebay_engine::state::GenerationFile;
@@ -15,19 +17,28 @@ pub(super) struct ShardHost {
     /// By volume.
     backends: Vec<BackendSpec>,
     generation: Option<GenerationFile>,
+    /// By volume.
+    logs: Vec<Option<LogStatus>>,
     wake: Wake,
     bad_blocks: u64,
     bad_block_logged_ns: u64,
 }
 
 impl ShardHost {
-    pub(super) fn new(
-        volumes: Vec<String>,
-        backends: Vec<BackendSpec>,
-        generation: Option<GenerationFile>,
-        wake: Wake,
-    ) -> Self {
-        Self { volumes, backends, generation, wake, bad_blocks: 0, bad_block_logged_ns: 0 }
+    pub(super) fn new(volumes: Vec<String>, backends: Vec<BackendSpec>, wake: Wake) -> Self {
+        let logs = backends.iter().map(|_| None).collect();
+        Self { volumes, backends, generation: None, logs, wake, bad_blocks: 0, bad_block_logged_ns: 0 }
+    }
+
+    /// There is a cache disk, and these logs are on it.
+    pub(super) fn attached(&mut self, generation: GenerationFile, logs: Vec<Option<LogStatus>>) {
+        self.generation = Some(generation);
+        self.logs = logs;
+    }
+
+    /// The write-back logs' states, by volume.
+    pub(super) fn logs(&self) -> &[Option<LogStatus>] {
+        &self.logs
     }
 
     fn bad_block(&mut self, slot: u32, page: u32) {
@@ -60,8 +71,19 @@ impl Host for ShardHost {
         Some(raised.map_err(|_| IoError::Failed))
     }
 
-    fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64 {
-        self.backends[volume.index()].mtime_ns()
+    fn volume_end(&mut self, volume: VolumeId) -> VolumeEnd {
+        let log = self.logs[volume.index()].as_ref().map(LogStatus::get);
+        if let Some(log) = log.filter(|log| !log.has_followed) {
+            tracing::info!(
+                volume = self.volumes[volume.index()],
+                dirty_bytes = log.dirty_bytes,
+                "the write-back log keeps what the back end lacks; it follows when the volume is served again"
+            );
+        }
+        VolumeEnd {
+            mtime_ns: self.backends[volume.index()].mtime_ns(),
+            log_has_followed: log.is_none_or(|log| log.has_followed),
+        }
     }
 
     fn notice(&mut self, notice: Notice) {

@@ -9,6 +9,7 @@
 mod backend;
 mod control;
 mod host;
+mod logs;
 mod runtime;
 mod shard;
 

@@ -5,6 +5,7 @@
 
 use super::backend::BackendError;
 use super::control::{Profiles, Published, ShardControl};
+use super::logs::LogError;
 use super::shard::{self, Started};
 use crate::config::{Settings, VolumeSettings};
 use crate::profile::{Given, devices};
@@ -54,6 +55,9 @@ pub enum StartError {
     /// A back end.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// A write-back log.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The ring or its memory.
     #[error(transparent)]
     Ring(#[from] forebay_uring::Error),
@@ -108,14 +112,14 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     let of_thread = (settings.clone(), *options, Arc::clone(&published));
     let run = move || shard::run(&of_thread.0, &given, of_thread.1, &of_thread.2, &tell);
     let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).map_err(StartError::Thread)?;
-    let Started { exports, inbox, commands, wake, paces } = told.recv().map_err(|_| StartError::Died)??;
+    let Started { exports, inbox, commands, wake, paces, logs } = told.recv().map_err(|_| StartError::Died)??;
     let control = Arc::new(ShardControl::new(
         settings,
         &exports,
         Profiles { devices, notes: Mutex::new(notes) },
+        logs,
         published,
-        commands,
-        wake,
+        (commands, wake),
     ));
     let listening = Listener::start(&ListenerConfig::new(endpoints(settings)), exports, vec![inbox], clients.clone());
     match listening {

@@ -6,20 +6,21 @@
 use super::backend::{self, Backends};
 use super::control::Published;
 use super::host::ShardHost;
+use super::logs::{self, Around};
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use crate::profile::Given;
 use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
-use forebay_engine::attach::{AttachOptions, Attached, CacheDisk, Notice, attach};
+use forebay_engine::attach::{AttachOptions, Attached, Notice, attach};
 use forebay_engine::device::Device;
 use forebay_engine::devices::file::FileDevice;
+use forebay_engine::devices::logged::LogStatus;
 use forebay_engine::devices::paced::Paced;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
 use forebay_engine::state::GenerationFile;
 use forebay_nbd::{ConnectionLimits, Export, FrontConfig, InboxSender, NbdFront, inbox};
-use forebay_uring::{Arena, ArenaId, Limits, Wake, monotonic_ns};
-use std::path::Path;
+use forebay_uring::{Arena, Limits, Wake, monotonic_ns};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,8 @@ pub(super) struct Started {
     pub(super) commands: SyncSender<Command>,
     pub(super) wake: Wake,
     pub(super) paces: Paces,
+    /// The write-back logs' states, by volume.
+    pub(super) logs: Vec<Option<LogStatus>>,
 }
 
 type Running = Shard<RingReactor, NbdFront>;
@@ -105,17 +108,25 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let wake = reactor.waker()?;
     let frames = (budget.transit_frames + budget.kept_frames) as u32;
     let metadata = settings.limits.cache.sweep_writes_max + volumes + 16;
-    let arena = Rc::new(Arena::new(frames + metadata + volumes, page_bytes)?);
+    let log_frame = frames + metadata + volumes;
+    let arena = Rc::new(Arena::new(log_frame + logs::frames(settings), page_bytes)?);
     let frames_id = reactor.add_arena(Rc::clone(&arena));
 
-    let backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
+    let mut backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
     let attached = attach_disk(settings, options, &backends)?;
     let config = cache_config(settings, given, &budget, &backends, attached.as_ref());
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
 
     let paces = Paces { disk: settings.cache.paced.map(backend::pace_of), backends: backends.paces.clone() };
-    let (host, disk) = host_and_disk(attached, (&reactor, frames_id), &backends, settings, (&paces, wake.clone()))?;
+    let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
+    let mut host = ShardHost::new(names, backends.specs.clone(), wake.clone());
+    let around = Around { arena: &arena, frames_id, first_frame: log_frame, reactor: &mut reactor };
+    let disk = match attached {
+        Some(attached) => Some(disk_and_logs(settings, attached, &paces, &mut backends.devices, &mut host, around)?),
+        None => None,
+    };
+    let logs = host.logs().to_vec();
     let (inbox_sender, inbox) = inbox(settings.limits.clients_max, wake.clone());
     let nbd_front = NbdFront::new(reactor.port(front.ops_max()), frames_id, inbox, front)?;
     let (commands, receiver): (SyncSender<Command>, Receiver<Command>) = sync_channel(COMMANDS_MAX);
@@ -131,7 +142,7 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
         host: Box::new(host),
         commands: Some(receiver),
     };
-    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake, paces }))
+    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake, paces, logs }))
 }
 
 fn front_config(settings: &Settings, budget: &crate::budget::Budget, page_bytes: u32) -> FrontConfig {
@@ -223,34 +234,25 @@ fn cache_config(
     }
 }
 
-fn host_and_disk(
-    attached: Option<Attached>,
-    (reactor, frames): (&RingReactor, ArenaId),
-    backends: &Backends,
+/// The cache disk as the cache sees it; the logs on it go before their back ends.
+fn disk_and_logs(
     settings: &Settings,
-    (paces, wake): (&Paces, Wake),
-) -> Result<(ShardHost, Option<ShardDisk>), StartError> {
-    let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
-    let specs = backends.specs.clone();
-    let Some(Attached { file, path, disk, generation, .. }) = attached else {
-        return Ok((ShardHost::new(names, specs, None, wake), None));
-    };
-    let device = disk_device(reactor, frames, &path, file)?;
+    attached: Attached,
+    paces: &Paces,
+    backends: &mut Vec<Box<dyn Device>>,
+    host: &mut ShardHost,
+    around: Around<'_>,
+) -> Result<ShardDisk, StartError> {
+    let Attached { file, path, disk: mut format, generation, .. } = attached;
+    let port = around.reactor.port(DISK_OPS_MAX);
+    let device = FileDevice::from_open(port, around.frames_id, &path, file, false)?;
     let device: Box<dyn Device> = match &paces.disk {
         Some(pace) => Box::new(Paced::new(device, Arc::clone(pace))),
         None => Box::new(device),
     };
-    let format: CacheDisk = disk;
-    Ok((ShardHost::new(names, specs, Some(generation), wake), Some(ShardDisk { device, format })))
-}
-
-fn disk_device(
-    reactor: &RingReactor,
-    frames: ArenaId,
-    path: &Path,
-    file: forebay_uring::DiskFile,
-) -> Result<FileDevice, StartError> {
-    Ok(FileDevice::from_open(reactor.port(DISK_OPS_MAX), frames, path, file, false)?)
+    let (device, logs) = logs::open_all(settings, &mut format, device, backends, around)?;
+    host.attached(generation, logs);
+    Ok(ShardDisk { device, format })
 }
 
 fn exports(settings: &Settings, backends: &Backends) -> Vec<Export> {
@@ -274,6 +276,7 @@ fn describe(notice: &Notice) -> String {
         Notice::Formatted => "formatted the cache disk".to_owned(),
         Notice::OlderVersion(version) => format!("dropped what was cached: the disk had format {version}"),
         Notice::LayoutChanged { what, was, is } => format!("dropped what was cached: {what} was {was} and is {is}"),
+        Notice::LogsChanged => "dropped what was cached: the volumes' write-back logs are others".to_owned(),
         Notice::GenerationPassed => {
             "dropped what was cached: writes may have gone by the disk while it was out of use".to_owned()
         }

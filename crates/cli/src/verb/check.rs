@@ -74,22 +74,23 @@ fn told(settings: &Settings, budget: &Budget) -> String {
     let spent: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
     let rest = ("rest", budget.memory_bytes - spent);
     let row = |name: &str, bytes: u64, of: u64| vec![name.to_owned(), size_rounded(bytes), share(bytes, of)];
-    let rows: Vec<_> =
-        parts.iter().chain([&rest]).map(|(name, bytes)| row(name, *bytes, budget.memory_bytes)).collect();
+    let parts = parts.iter().chain([&rest]).filter(|(_, bytes)| *bytes > 0);
+    let rows: Vec<_> = parts.map(|(name, bytes)| row(name, *bytes, budget.memory_bytes)).collect();
     let mut out = table::render(&[&format!("MEMORY {}", size(budget.memory_bytes)), "BYTES", "SHARE"], &rows);
     out.push('\n');
     if let (Some(layout), Some(disk)) = (&budget.disk, &settings.cache.disk) {
         let data_bytes = layout.slots * budget.page_bytes;
         let between = layout.data_offset_bytes - layout.head_bytes - layout.table_bytes;
-        let behind = layout.device_bytes - layout.data_offset_bytes - data_bytes;
-        let rows: Vec<_> = [
+        let behind = layout.device_bytes - layout.data_offset_bytes - data_bytes - layout.logs_bytes;
+        let areas = [
             ("superblocks and intent maps", layout.head_bytes),
             ("slot table", layout.table_bytes),
             ("slots", data_bytes),
+            ("write-back logs", layout.logs_bytes),
             ("rest", between + behind),
-        ]
-        .map(|(name, bytes)| row(name, bytes, layout.device_bytes))
-        .into();
+        ];
+        let areas = areas.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let rows: Vec<_> = areas.map(|(name, bytes)| row(name, bytes, layout.device_bytes)).collect();
         let head = format!("DISK {} ({})", disk.path.display(), size(layout.device_bytes));
         out.push_str(&table::render(&[&head, "BYTES", "SHARE"], &rows));
         out.push('\n');

@@ -6,7 +6,7 @@ use crate::arguments::{Output, Running};
 use crate::config::unit::size_rounded;
 use crate::exit::Exit;
 use crate::table;
-use forebay_admin::{Status, Tier, VolumeStatus};
+use forebay_admin::{Status, Tier, VolumeStatus, WriteLog};
 
 pub(crate) fn status(arguments: &Running, output: Output) -> Exit {
     match AdminClient::new(arguments.admin).get::<Status>("/api/v1/status") {
@@ -47,7 +47,28 @@ fn told(status: &Status) -> String {
     out.push('\n');
     let volumes: Vec<_> = status.volumes.iter().map(row).collect();
     out.push_str(&table::render(&["VOLUME", "MODE", "SIZE", "HITS", "ERRORS", "BACK END"], &volumes));
+    let logs: Vec<_> = status.volumes.iter().filter_map(|volume| Some(log(volume, volume.log.as_ref()?))).collect();
+    if !logs.is_empty() {
+        out.push('\n');
+        out.push_str(&table::render(&["LOG OF", "SIZE", "FULL", "TO WRITE BACK", "BEHIND", ""], &logs));
+    }
     out
+}
+
+fn log(volume: &VolumeStatus, log: &WriteLog) -> Vec<String> {
+    let behind = match log.lag_ns {
+        0 => "-".to_owned(),
+        lag_ns => format!("{:.1}s, {} epochs", lag_ns as f64 / 1e9, log.epochs),
+    };
+    let note = if log.is_broken { "its disk failed: writes fail; the log says why" } else { "" };
+    vec![
+        volume.name.clone(),
+        size_rounded(log.bytes),
+        format!("{:.1} %", log.fullness() * 100.0),
+        size_rounded(log.dirty_bytes),
+        behind,
+        note.to_owned(),
+    ]
 }
 
 fn row(volume: &VolumeStatus) -> Vec<String> {
@@ -90,6 +111,14 @@ mod tests {
             bytes: 10 << 30,
             hit_ratio: Some(0.9321),
             errors: 0,
+            log: Some(WriteLog {
+                bytes: 64 << 20,
+                used_bytes: 16 << 20,
+                dirty_bytes: 8 << 20,
+                lag_ns: 1_230_000_000,
+                epochs: 3,
+                ..WriteLog::default()
+            }),
         };
         let status = Status {
             version: "1.0".into(),
@@ -110,7 +139,9 @@ mod tests {
              memory  1.0 MiB  4.0 MiB  25.0 %\n\
              disk        0 B      0 B       -  given up: the cache goes on without it; the log says why\n\n\
              VOLUME  MODE         SIZE    HITS  ERRORS  BACK END\n\
-             vm1     through  10.0 GiB  93.2 %       0  nbd://h:1/v\n"
+             vm1     through  10.0 GiB  93.2 %       0  nbd://h:1/v\n\n\
+             LOG OF      SIZE    FULL  TO WRITE BACK          BEHIND\n\
+             vm1     64.0 MiB  25.0 %        8.0 MiB  1.2s, 3 epochs\n"
         );
     }
 }

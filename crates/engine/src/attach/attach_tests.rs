@@ -19,6 +19,7 @@ impl Place {
             identity: 5,
             bytes: 1 << 30,
             mtime_ns: 0,
+            log_bytes: 0,
         };
         let directory = tempfile::tempdir().unwrap();
         let (path, nowhere) = (directory.path().join("cache"), directory.path().join("nowhere"));

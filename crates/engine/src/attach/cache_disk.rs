@@ -1,15 +1,36 @@
 //! An attached cache disk: where everything lies, and how what the cache orders becomes sectors.
 //!
-//! Pure: it fills and reads buffers; the shard moves them. Sequences of superblock and intent maps live here, so that
+//! It fills and reads buffers; the shard moves them. Sequences of superblock and intent maps live here, so that
 //! each write spares the copy written last.
 
 use forebay_core::{Cache, PageKey, SlotRecord, VolumeId};
+use forebay_uring::Arena;
 use forebay_wire::disk::SECTOR_BYTES;
 use forebay_wire::disk::checksum;
 use forebay_wire::disk::intent::IntentMap;
 use forebay_wire::disk::layout::Layout;
 use forebay_wire::disk::slot_table::{Sector, TableFormat};
-use forebay_wire::disk::superblock::Superblock;
+use forebay_wire::disk::superblock::{LogArea, Superblock};
+
+use crate::device::{Device, DeviceOp, FrameId, IoError, OpKind, carry_out};
+use crate::reactor::Reactor;
+
+/// How a volume was left at an orderly stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeEnd {
+    /// When its back end was last modified; 0: unknown.
+    pub mtime_ns: i64,
+    /// It has no log, or the log has nothing that the back end lacks.
+    pub log_has_followed: bool,
+}
+
+impl VolumeEnd {
+    /// Of a volume without a log.
+    #[must_use]
+    pub fn without_log(mtime_ns: i64) -> Self {
+        Self { mtime_ns, log_has_followed: true }
+    }
+}
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -129,16 +150,58 @@ impl CacheDisk {
         self.maps[volume.index()].sequence += 1;
     }
 
-    /// Fills `bytes` (4 KiB) with the superblock and its clean mark; returns where it goes. `mtimes_ns` are the times of
-    /// the back ends' last modification, by volume; 0: unknown.
-    pub fn encode_clean(&mut self, mtimes_ns: &[i64], bytes: &mut [u8]) -> u64 {
-        assert_eq!(mtimes_ns.len(), self.places.len(), "a time for each volume");
-        for (place, mtime_ns) in self.places.iter().zip(mtimes_ns) {
+    /// Where a volume's write-back log lies, if it has one.
+    #[must_use]
+    pub fn log(&self, volume: VolumeId) -> Option<LogArea> {
+        self.superblock.volumes[self.places[volume.index()]].as_ref().and_then(|entry| entry.log)
+    }
+
+    /// What checksums on this disk start from.
+    #[must_use]
+    pub fn seed(&self) -> u32 {
+        self.superblock.cache_seed()
+    }
+
+    /// The logs were opened, and from now on may hold what the back ends lack: says so on the disk, durably. To be done
+    /// before anything is served; blocks. `frame`: one of the arena that nobody uses.
+    ///
+    /// # Errors
+    /// When the disk cannot be written.
+    pub fn logs_are_open(
+        &mut self,
+        device: &mut dyn Device,
+        reactor: &mut dyn Reactor,
+        (arena, frame): (&Arena, FrameId),
+    ) -> Result<(), IoError> {
+        let encode = |bytes: &mut [u8]| self.encode_logs_in_use(bytes);
+        let offset = arena.with_bytes_mut(frame.0, 0, SECTOR_BYTES as u32, encode);
+        let (kind, length) = (OpKind::Write { fua: true }, SECTOR_BYTES as u64);
+        carry_out(device, reactor, DeviceOp { token: 0, kind, offset, length, frame, at: 0 })
+    }
+
+    /// Fills `bytes` (4 KiB) with the superblock and its clean mark; returns where it goes. `ends` is by volume.
+    pub fn encode_clean(&mut self, ends: &[VolumeEnd], bytes: &mut [u8]) -> u64 {
+        assert_eq!(ends.len(), self.places.len(), "an end for each volume");
+        for (place, end) in self.places.iter().zip(ends) {
             if let Some(entry) = &mut self.superblock.volumes[*place] {
-                entry.backend_mtime_ns = *mtime_ns;
+                // What is in the log only will modify the back end.
+                entry.backend_mtime_ns = if end.log_has_followed { end.mtime_ns } else { 0 };
+                if let Some(log) = &mut entry.log {
+                    log.in_use = !end.log_has_followed;
+                }
             }
         }
         self.superblock.clean = true;
+        self.encode_superblock(bytes)
+    }
+
+    pub(super) fn encode_logs_in_use(&mut self, bytes: &mut [u8]) -> u64 {
+        let logs = self.superblock.volumes.iter_mut().flatten().filter_map(|entry| entry.log.as_mut());
+        logs.for_each(|log| log.in_use = true);
+        self.encode_superblock(bytes)
+    }
+
+    fn encode_superblock(&mut self, bytes: &mut [u8]) -> u64 {
         self.superblock.sequence += 1;
         self.superblock.encode(bytes);
         self.superblock.offset()

@@ -38,6 +38,17 @@ pub enum Refusal {
         /// The identity configured.
         is: u64,
     },
+    /// Serve it as before, first.
+    #[error(
+        "the write-back log of its volume \"{volume}\" may hold what the back end lacks, and would be dropped: start it as it was (log = \"{}MiB\", the same sizes and back end), run `forebay flush {volume} --to backend`, stop it, and then change it; or give that up with --force-format",
+        bytes >> 20
+    )]
+    LogInUse {
+        /// The volume.
+        volume: String,
+        /// Bytes of the log.
+        bytes: u64,
+    },
     /// Ask for more.
     #[error("it has {bytes} bytes, but a cache needs at least {needed}: give it more, or use smaller pages")]
     TooSmall {

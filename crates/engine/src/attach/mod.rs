@@ -17,7 +17,7 @@ use forebay_uring::{Arena, DiskFile, OpenOptions, Space};
 use forebay_wire::disk::SECTOR_BYTES;
 
 use crate::state::GenerationFile;
-pub use cache_disk::{CacheDisk, block_checksums};
+pub use cache_disk::{CacheDisk, VolumeEnd, block_checksums};
 pub use error::{AttachError, Refusal};
 pub use plan::{HEAD_BYTES, Notice, Plan, Wanted, Write, plan};
 pub use volumes::VolumeFacts;

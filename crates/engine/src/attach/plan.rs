@@ -12,6 +12,7 @@
 //! | an older version of the format | format, with a notice |
 //! | a newer version, damage, or anything else | refuse |
 //! | anything, `force_format` given | format |
+//! | ours, with a write-back log in use that would not stay as it is | refuse |
 //!
 //! Writes are given in groups; all of a group is durable before the next begins. Wherever a crash falls, even within a
 //! write, a disk that was ours is attached again:
@@ -28,7 +29,7 @@
 
 use forebay_wire::disk::intent::{self, IntentMap};
 use forebay_wire::disk::layout::{Layout, TABLE_OFFSET};
-use forebay_wire::disk::superblock::{Found, Superblock, VolumeEntry, probe};
+use forebay_wire::disk::superblock::{Found, LogArea, Superblock, VolumeEntry, probe};
 use forebay_wire::disk::{SECTOR_BYTES, VOLUMES_MAX};
 
 use super::cache_disk::CacheDisk;
@@ -84,6 +85,8 @@ pub enum Notice {
         /// Now.
         is: u64,
     },
+    /// The volumes' logs are others than before, and it was formatted.
+    LogsChanged,
     /// Writes may have gone by the cache disk while it was out of use: everything was dropped.
     GenerationPassed,
     /// The file with the generation is missing or not to be believed: everything was dropped.
@@ -152,10 +155,16 @@ pub fn plan(head: &[u8], wanted: &Wanted<'_>) -> Result<Plan, Refusal> {
     }
 }
 
+/// Slots before, logs behind.
 fn layout(wanted: &Wanted<'_>) -> Result<Layout, Refusal> {
-    Layout::new(wanted.device_bytes, wanted.page_bytes).map_err(|error| match error {
-        forebay_wire::Error::Limit { actual, limit, .. } if actual == wanted.device_bytes => {
-            Refusal::TooSmall { bytes: actual, needed: limit }
+    let logs_bytes: u64 = wanted.volumes.iter().map(|facts| facts.log_bytes).sum();
+    let slots_bytes = match logs_bytes {
+        0 => wanted.device_bytes,
+        _ => wanted.device_bytes.saturating_sub(logs_bytes) / SECTOR_BYTES as u64 * SECTOR_BYTES as u64,
+    };
+    Layout::new(slots_bytes, wanted.page_bytes).map_err(|error| match error {
+        forebay_wire::Error::Limit { actual, limit, .. } if actual == slots_bytes => {
+            Refusal::TooSmall { bytes: wanted.device_bytes, needed: limit + logs_bytes }
         }
         _ => Refusal::PageBytes { bytes: wanted.page_bytes },
     })
@@ -165,16 +174,27 @@ fn layout(wanted: &Wanted<'_>) -> Result<Layout, Refusal> {
 fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -> Result<Plan, Refusal> {
     let mut notices = Vec::new();
     let table = volumes::assign(&found, wanted, &mut notices)?;
+    let changed_layout = layout != found.layout;
+    let Some(mut table) = table else {
+        volumes::refuse_logs_in_use(&found, |_| false)?;
+        return Ok(format(layout, wanted, found.sequence, Notice::Formatted));
+    };
+    let keeps_logs = !changed_layout && volumes::keep_logs(&found, wanted, &mut table);
+    volumes::refuse_logs_in_use(&found, |place| {
+        let entry = table.entries.get(place).and_then(Option::as_ref);
+        let log = |superblock: &Superblock| superblock.volumes[place].as_ref().and_then(|entry| entry.log);
+        keeps_logs && table.kept.contains(&place) && entry.and_then(|entry| entry.log) == log(&found)
+    })?;
     let differs = [
         ("page size", u64::from(found.layout.page_bytes()), u64::from(layout.page_bytes())),
-        ("device size", found.layout.device_bytes(), layout.device_bytes()),
+        ("room for slots", found.layout.device_bytes(), layout.device_bytes()),
     ];
     if let Some((what, was, is)) = differs.into_iter().find(|(_, was, is)| was != is) {
         return Ok(format(layout, wanted, found.sequence, Notice::LayoutChanged { what, was, is }));
     }
-    let Some(table) = table else {
-        return Ok(format(layout, wanted, found.sequence, Notice::Formatted));
-    };
+    if !keeps_logs {
+        return Ok(format(layout, wanted, found.sequence, Notice::LogsChanged));
+    }
     let empty = match wanted.generation {
         _ if wanted.cold => Some(Notice::ColdAsked),
         None => Some(Notice::GenerationUnknown),
@@ -216,8 +236,14 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
 
 /// A new cache over whatever was there; `sequence` is that of the last superblock, if one is ours.
 fn format(layout: Layout, wanted: &Wanted<'_>, sequence: u64, notice: Notice) -> Plan {
-    let entries: Vec<Option<VolumeEntry>> =
-        (1..).zip(wanted.volumes).map(|(space, facts)| Some(facts.entry(space))).collect();
+    let mut log_offset = layout.device_bytes();
+    let entry = |(space, facts): (u32, &VolumeFacts)| {
+        let offset = log_offset;
+        log_offset += facts.log_bytes;
+        let log = (facts.log_bytes > 0).then_some(LogArea { offset, bytes: facts.log_bytes, in_use: false });
+        Some(VolumeEntry { log, ..facts.entry(space) })
+    };
+    let entries: Vec<Option<VolumeEntry>> = (1..).zip(wanted.volumes).map(entry).collect();
     let superblock = Superblock {
         sequence,
         cache_id: wanted.new_cache_id,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::attach::VolumeEnd;
 use forebay_core::{PageKey, VolumeId};
 use forebay_wire::disk::intent::region_bytes;
 use proptest::prelude::*;
@@ -8,7 +9,14 @@ const DEVICE_BYTES: u64 = 64 << 20;
 
 fn volume(name: &str) -> VolumeFacts {
     let identity = name.bytes().map(u64::from).sum();
-    VolumeFacts { name: name.to_owned(), backend: format!("/dev/{name}"), identity, bytes: GIB, mtime_ns: 0 }
+    VolumeFacts {
+        name: name.to_owned(),
+        backend: format!("/dev/{name}"),
+        identity,
+        bytes: GIB,
+        mtime_ns: 0,
+        log_bytes: 0,
+    }
 }
 
 fn wanted(volumes: &[VolumeFacts]) -> Wanted<'_> {
@@ -56,7 +64,8 @@ fn write_intent(head: &mut [u8], disk: &mut CacheDisk, volume: u16, words: &[u64
 
 fn stop(head: &mut [u8], disk: &mut CacheDisk, mtimes_ns: &[i64]) {
     let mut bytes = vec![0; SECTOR_BYTES];
-    let offset = disk.encode_clean(mtimes_ns, &mut bytes);
+    let ends: Vec<VolumeEnd> = mtimes_ns.iter().copied().map(VolumeEnd::without_log).collect();
+    let offset = disk.encode_clean(&ends, &mut bytes);
     apply(head, &Write { offset, bytes });
 }
 
@@ -161,9 +170,9 @@ fn what_is_not_ours_is_refused_and_formatted_only_by_force() {
     assert!(matches!(refusal(&ext4), Refusal::Foreign { what: "an ext2, ext3 or ext4 file system" }));
     let mut newer = running(&volumes).0;
     for copy in [0, SECTOR_BYTES] {
-        reversion(&mut newer[copy..copy + SECTOR_BYTES], 2);
+        reversion(&mut newer[copy..copy + SECTOR_BYTES], 3);
     }
-    assert_eq!(refusal(&newer), Refusal::Newer { version: 2 });
+    assert_eq!(refusal(&newer), Refusal::Newer { version: 3 });
     let mut damaged = running(&volumes).0;
     (damaged[100], damaged[SECTOR_BYTES + 100]) = (0xff, 0xff);
     assert_eq!(refusal(&damaged), Refusal::Damaged);
@@ -202,7 +211,7 @@ fn another_page_or_device_size_formats_anew() {
     let (head, disk) = running(&volumes);
     for (what, wanted) in [
         ("page size", Wanted { page_bytes: 4096, new_cache_id: [8; 16], ..wanted(&volumes) }),
-        ("device size", Wanted { device_bytes: 2 * DEVICE_BYTES, new_cache_id: [8; 16], ..wanted(&volumes) }),
+        ("room for slots", Wanted { device_bytes: 2 * DEVICE_BYTES, new_cache_id: [8; 16], ..wanted(&volumes) }),
     ] {
         let mut head = head.clone();
         let plan = plan(&head, &wanted).unwrap();
@@ -281,6 +290,90 @@ fn a_back_end_that_changed_while_stopped_makes_its_volume_cold_and_no_other() {
     stop(&mut unknown, &mut disk, &[0, 0]);
     assert_eq!(spaces_of(&unknown, &facts(20, GIB)), [1, 2], "unknown then");
     assert_eq!(spaces_of(&crashed, &facts(30, GIB)), [1, 2], "our own writes changed it");
+}
+
+fn logged(name: &str, log_bytes: u64) -> VolumeFacts {
+    VolumeFacts { log_bytes, ..volume(name) }
+}
+
+/// A head with a cache whose logs were opened.
+fn with_open_logs(volumes: &[VolumeFacts]) -> (Vec<u8>, CacheDisk) {
+    let (mut head, mut disk) = running(volumes);
+    let mut bytes = vec![0; SECTOR_BYTES];
+    let offset = disk.encode_logs_in_use(&mut bytes);
+    apply(&mut head, &Write { offset, bytes });
+    (head, disk)
+}
+
+#[test]
+fn logs_lie_behind_the_slots_and_stay_where_they_are() {
+    let volumes = [logged("a", 8 << 20), volume("b"), logged("c", 4 << 20)];
+    let (mut head, mut disk) = with_open_logs(&volumes);
+    let slots_end = DEVICE_BYTES - (12 << 20);
+    assert_eq!(disk.layout().device_bytes(), slots_end);
+    let log = |offset, bytes, in_use| Some(LogArea { offset, bytes, in_use });
+    let logs = |plan: &Plan| [0, 1, 2].map(|at| plan.disk.log(VolumeId(at)));
+    let after_a_crash = plan(&head, &wanted(&volumes)).unwrap();
+    assert_eq!(logs(&after_a_crash), [log(slots_end, 8 << 20, true), None, log(slots_end + (8 << 20), 4 << 20, true)]);
+    // Named in another order.
+    let [a, b, c] = volumes.clone();
+    let turned = plan(&head, &wanted(&[c, b, a])).unwrap();
+    assert!(turned.recover);
+    assert_eq!(logs(&turned)[2], log(slots_end, 8 << 20, true));
+    // One of them has followed.
+    let end = |log_has_followed| VolumeEnd { mtime_ns: 20, log_has_followed };
+    let mut bytes = vec![0; SECTOR_BYTES];
+    let offset = disk.encode_clean(&[end(true), end(true), end(false)], &mut bytes);
+    apply(&mut head, &Write { offset, bytes });
+    let mut modified = volumes.clone();
+    modified[2].mtime_ns = 21;
+    let stopped = plan(&head, &wanted(&modified)).unwrap();
+    assert_eq!(spaces(&stopped, 3), [1, 2, 3], "what modifies the back end later is its own log");
+    assert_eq!(logs(&stopped), [log(slots_end, 8 << 20, false), None, log(slots_end + (8 << 20), 4 << 20, true)]);
+}
+
+#[test]
+fn a_log_in_use_is_never_dropped_but_by_force() {
+    let volumes = [logged("a", 8 << 20), volume("b")];
+    let (head, _) = with_open_logs(&volumes);
+    let other_back_end = VolumeFacts { identity: 1, ..logged("a", 8 << 20) };
+    let gone = [volume("b")];
+    let moved = [volume("a"), logged("b", 8 << 20)];
+    let resized = [logged("a", 4 << 20), volume("b")];
+    let more = [logged("a", 8 << 20), logged("b", 4 << 20)];
+    let grown = [VolumeFacts { bytes: 2 * GIB, ..logged("a", 8 << 20) }, volume("b")];
+    let other = [other_back_end, volume("b")];
+    let cold = |volumes| Wanted { cold: true, ..wanted(volumes) };
+    let larger = Wanted { device_bytes: 2 * DEVICE_BYTES, ..wanted(&volumes) };
+    let pages = Wanted { page_bytes: 4096, ..wanted(&volumes) };
+    let changes = [wanted(&gone), wanted(&moved), wanted(&resized), wanted(&more), wanted(&grown), cold(&other)];
+    for wanted in changes.into_iter().chain([larger, pages]) {
+        let refusal = plan(&head, &wanted).unwrap_err();
+        assert_eq!(refusal, Refusal::LogInUse { volume: "a".to_owned(), bytes: 8 << 20 }, "{wanted:?}");
+        assert!(refusal.to_string().contains("forebay flush a --to backend"));
+        assert!(plan(&head, &Wanted { force_format: true, ..wanted }).is_ok());
+    }
+    // Emptying the slots leaves the log alone.
+    let emptied = plan(&head, &cold(&volumes)).unwrap();
+    assert!(!emptied.recover && emptied.disk.log(VolumeId(0)).is_some_and(|log| log.in_use));
+}
+
+#[test]
+fn an_empty_log_gives_way() {
+    let volumes = [logged("a", 8 << 20), volume("b")];
+    let (mut head, mut disk) = with_open_logs(&volumes);
+    stop(&mut head, &mut disk, &[0, 0]);
+    let moved = plan(&head, &wanted(&[volume("a"), logged("b", 8 << 20)])).unwrap();
+    assert!(moved.notices.contains(&Notice::LogsChanged), "{:?}", moved.notices);
+    assert!(
+        moved.disk.superblock().cache_seed()
+            == Superblock { cache_id: [7; 16], ..disk.superblock().clone() }.cache_seed()
+    );
+    let resized = plan(&head, &wanted(&[logged("a", 4 << 20), volume("b")])).unwrap();
+    assert!(matches!(resized.notices[..], [Notice::LayoutChanged { what: "room for slots", .. }]));
+    let new = [logged("b", 8 << 20), VolumeFacts { identity: 9, ..volume("a") }];
+    let taken_over = plan(&head, &Wanted { cold: true, ..wanted(&new) });
+    assert!(taken_over.unwrap().notices.contains(&Notice::LogsChanged));
 }
 
 #[test]

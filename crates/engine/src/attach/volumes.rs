@@ -5,7 +5,7 @@
 //! the cache lives, so pages of a volume that is gone, or starts empty, are nobody's. The entry of a volume that is no
 //! longer configured is dropped: the back end may be written by others from now on.
 
-use forebay_wire::disk::superblock::{NAME_BYTES_MAX, Superblock, VolumeEntry};
+use forebay_wire::disk::superblock::{LogArea, NAME_BYTES_MAX, Superblock, VolumeEntry};
 use forebay_wire::disk::{VOLUMES_MAX, intent};
 
 use super::error::Refusal;
@@ -24,6 +24,8 @@ pub struct VolumeFacts {
     pub bytes: u64,
     /// When the back end was last modified; 0: unknown.
     pub mtime_ns: i64,
+    /// Bytes of its write-back log, a multiple of 4 KiB; 0: it has none.
+    pub log_bytes: u64,
 }
 
 impl VolumeFacts {
@@ -31,12 +33,12 @@ impl VolumeFacts {
     pub(super) fn entry(&self, space: u32) -> VolumeEntry {
         VolumeEntry {
             space,
-            flags: 0,
             backend_identity: self.identity,
             volume_bytes: self.bytes,
             backend_mtime_ns: 0,
             region_bytes: intent::region_bytes(self.bytes),
             name: self.name.clone(),
+            log: None,
         }
     }
 }
@@ -79,13 +81,43 @@ fn why_cold(entry: &VolumeEntry, facts: &VolumeFacts) -> Option<&'static str> {
         Some("its back end is another one")
     } else if entry.volume_bytes != facts.bytes {
         Some("its back end has another size than before")
-    } else if entry.region_bytes != intent::region_bytes(facts.bytes) || entry.flags != 0 {
+    } else if entry.region_bytes != intent::region_bytes(facts.bytes) {
         Some("its entry on the cache disk is of another kind")
     } else if modified {
         Some("its back end was modified while the cache was stopped")
     } else {
         None
     }
+}
+
+/// Each volume's log stays where it was; one that starts empty takes an area that is free. False when they do not fit.
+pub(super) fn keep_logs(found: &Superblock, wanted: &Wanted<'_>, table: &mut Table) -> bool {
+    let is_kept = |place: usize| table.kept.contains(&place);
+    let areas = found.volumes.iter().enumerate().filter(|(place, _)| !is_kept(*place));
+    let mut free: Vec<LogArea> = areas.filter_map(|(_, entry)| entry.as_ref()?.log).collect();
+    for (facts, place) in wanted.volumes.iter().zip(&table.places) {
+        let Some(entry) = &mut table.entries[*place] else { return false };
+        if table.kept.contains(place) {
+            if entry.log.map_or(0, |log| log.bytes) != facts.log_bytes {
+                return false;
+            }
+        } else if facts.log_bytes > 0 {
+            let Some(at) = free.iter().position(|area| area.bytes == facts.log_bytes) else { return false };
+            entry.log = Some(LogArea { in_use: false, ..free.swap_remove(at) });
+        }
+    }
+    true
+}
+
+/// A log that may hold what its back end lacks must stay.
+pub(super) fn refuse_logs_in_use(found: &Superblock, stays: impl Fn(usize) -> bool) -> Result<(), Refusal> {
+    for (place, entry) in found.volumes.iter().enumerate() {
+        let Some(entry) = entry else { continue };
+        if let Some(log) = entry.log.filter(|log| log.in_use && !stays(place)) {
+            return Err(Refusal::LogInUse { volume: entry.name.clone(), bytes: log.bytes });
+        }
+    }
+    Ok(())
 }
 
 /// Assigns entries; `None` when the numbers of spaces are used up and only a new cache has more.
@@ -121,7 +153,7 @@ pub(super) fn assign(
             empty.push(volume);
             continue;
         }
-        table.entries[place] = Some(facts.entry(entry.space));
+        table.entries[place] = Some(VolumeEntry { log: entry.log, ..facts.entry(entry.space) });
         table.places[volume] = place;
         table.kept.push(place);
     }

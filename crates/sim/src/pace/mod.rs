@@ -60,7 +60,7 @@ use forebay_core::{
     AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, VolumeConfig,
     VolumeId, WriteMode,
 };
-use forebay_engine::attach::Plan;
+use forebay_engine::attach::{Plan, VolumeEnd};
 use forebay_engine::device::Device;
 use forebay_engine::reactor::Reactor;
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder, Measured};
@@ -162,8 +162,8 @@ impl Host for SoundHost {
         Some(Ok(()))
     }
 
-    fn backend_mtime_ns(&mut self, _volume: VolumeId) -> i64 {
-        0
+    fn volume_end(&mut self, _volume: VolumeId) -> VolumeEnd {
+        VolumeEnd::without_log(0)
     }
 
     fn notice(&mut self, notice: Notice) {

@@ -9,7 +9,7 @@
 //! instead of 4096 bytes.
 
 use forebay_core::VolumeId;
-use forebay_engine::attach::{CacheDisk, HEAD_BYTES, Plan, VolumeFacts, Wanted, plan};
+use forebay_engine::attach::{CacheDisk, HEAD_BYTES, Plan, VolumeEnd, VolumeFacts, Wanted, plan};
 use forebay_engine::device::DeviceOp;
 use forebay_uring::Arena;
 use forebay_wire::disk::SECTOR_BYTES;
@@ -37,6 +37,7 @@ impl Warm {
             identity: at as u64 + 1,
             bytes: *bytes,
             mtime_ns: 0,
+            log_bytes: 0,
         };
         let volumes: Vec<VolumeFacts> = volume_bytes.iter().enumerate().map(facts).collect();
         let wanted = Wanted {
@@ -59,7 +60,7 @@ impl Warm {
             put(&mut head, write.offset, &write.bytes);
         }
         let mut superblock = [0; SECTOR_BYTES];
-        let offset = formatted.disk.encode_clean(&vec![0; volumes.len()], &mut superblock);
+        let offset = formatted.disk.encode_clean(&vec![VolumeEnd::without_log(0); volumes.len()], &mut superblock);
         put(&mut head, offset, &superblock);
         let attached = attach(&head, formatted.generation);
         assert!(attached.recover, "a disk that was stopped in order is warm: {:?}", attached.notices);

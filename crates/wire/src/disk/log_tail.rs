@@ -53,6 +53,11 @@ pub enum Found {
 }
 
 impl LogTail {
+    /// Before anything was ever written.
+    pub fn first(space: u32) -> Self {
+        Self { sequence: 0, space, position: 0, first_record: 0, life: 0, group_life: 0 }
+    }
+
     /// Where its copy lies, in bytes from the first one's beginning.
     pub fn offset(&self) -> u64 {
         (self.sequence & 1) * SECTOR_BYTES as u64

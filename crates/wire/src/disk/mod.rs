@@ -1,4 +1,4 @@
-//! The cache disk's format, version 1. Drawn byte by byte in `docs/design/disk-format.md`.
+//! The cache disk's format, version 2. Drawn byte by byte in `docs/design/disk-format.md`.
 //!
 //! ```text
 //! 0          superblock copy A (even sequences)     [`superblock`]
@@ -6,6 +6,7 @@
 //! 8192       intent maps: 30 volumes x 2 copies     [`intent`]
 //! 253952     slot table                             [`slot_table`]
 //! data       slots of one page each                 [`layout`]
+//! behind     write-back logs                        [`log`], [`log_tail`]
 //! ```
 //!
 //! All integers are little-endian. Everything but a slot is a *sector*: 4 KiB, aligned to 4 KiB, with a magic and a
@@ -24,7 +25,7 @@ pub mod slot_table;
 pub mod superblock;
 
 /// The version this code writes, and the only one it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The unit in which everything but slots is written, and its alignment.
 pub const SECTOR_BYTES: usize = 4096;
 /// The unit of validity and of checksums inside a page.

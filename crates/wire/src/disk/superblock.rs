@@ -16,10 +16,16 @@
 //!   0  space u32                16  volume_bytes u64      40  name_len u8
 //!   4  flags u32                24  backend_mtime_ns i64  41  name [u8; 56]
 //!   8  backend_identity u64     32  region_bytes u64      97  zero
+//!                                                        104  log_offset u64
+//!                                                        112  log_bytes u64
+//!                                                        120  zero
 //! ```
 //!
+//! Bit 0 of `flags`: the volume's write-back log may hold what its back end lacks.
+//!
 //! Invariants, checked at decode: the layout is the one [`Layout::new`] computes; spaces are not 0, differ, and are
-//! below `next_space`; regions fit the intent map. A copy with a good checksum that breaks one is damaged.
+//! below `next_space`; regions fit the intent map; logs are of whole sectors, behind the slots, and apart. A copy with a
+//! good checksum that breaks one is damaged.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -38,14 +44,24 @@ const MAGIC: &[u8; 8] = b"FOREBAY\0";
 const CRC_AT: usize = 12;
 const VOLUMES_AT: usize = 256;
 const VOLUME_BYTES: usize = 128;
+const LOG_IN_USE: u32 = 1;
+
+/// Where a volume's write-back log lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogArea {
+    /// Its first byte; behind the slots.
+    pub offset: u64,
+    /// Its size, a multiple of 4 KiB.
+    pub bytes: u64,
+    /// It may hold what the back end lacks.
+    pub in_use: bool,
+}
 
 /// A volume, as the cache disk knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeEntry {
     /// Names the volume's pages; not 0, and never another volume's while the cache lives.
     pub space: u32,
-    /// None is defined yet: 0.
-    pub flags: u32,
     /// A hash of what the back end is; another one means another back end.
     pub backend_identity: u64,
     /// The volume's size.
@@ -56,6 +72,8 @@ pub struct VolumeEntry {
     pub region_bytes: u64,
     /// Its name: 1 to 56 bytes.
     pub name: String,
+    /// Its write-back log, if it has one.
+    pub log: Option<LogArea>,
 }
 
 impl VolumeEntry {
@@ -139,20 +157,40 @@ impl Superblock {
                 && (1..=NAME_BYTES_MAX).contains(&entry.name.len())
                 && entry.region_count().is_some()
                 && entries().filter(|other| other.space == entry.space).count() == 1
+                && entry.log.is_none_or(|log| self.is_apart(entry.space, &log))
         };
         self.volumes.len() <= VOLUMES_MAX && self.next_space != 0 && entries().all(sound)
     }
 }
 
+impl Superblock {
+    /// Whether a log lies where nothing else does.
+    fn is_apart(&self, space: u32, log: &LogArea) -> bool {
+        let sector = SECTOR_BYTES as u64;
+        let Some(end) = log.offset.checked_add(log.bytes) else { return false };
+        let others = self.volumes.iter().flatten().filter(|other| other.space != space).filter_map(|other| other.log);
+        let mut others = others.map(|other| (other.offset, other.offset.saturating_add(other.bytes)));
+        log.bytes > 0
+            && log.offset.is_multiple_of(sector)
+            && log.bytes.is_multiple_of(sector)
+            && log.offset >= self.layout.device_bytes()
+            && others.all(|(from, to)| to <= log.offset || end <= from)
+    }
+}
+
 fn encode_volume(entry: &VolumeEntry, bytes: &mut [u8]) {
     put_le_u32(bytes, 0, entry.space);
-    put_le_u32(bytes, 4, entry.flags);
+    put_le_u32(bytes, 4, entry.log.map_or(0, |log| if log.in_use { LOG_IN_USE } else { 0 }));
     put_le_u64(bytes, 8, entry.backend_identity);
     put_le_u64(bytes, 16, entry.volume_bytes);
     put_le_i64(bytes, 24, entry.backend_mtime_ns);
     put_le_u64(bytes, 32, entry.region_bytes);
     bytes[40] = entry.name.len() as u8;
     bytes[41..41 + entry.name.len()].copy_from_slice(entry.name.as_bytes());
+    if let Some(log) = entry.log {
+        put_le_u64(bytes, 104, log.offset);
+        put_le_u64(bytes, 112, log.bytes);
+    }
 }
 
 /// `None`: malformed. `Some(None)`: a gap.
@@ -162,14 +200,20 @@ fn decode_volume(bytes: &[u8]) -> Option<Option<VolumeEntry>> {
         return Some(None);
     }
     let name = bytes[41..41 + NAME_BYTES_MAX].get(..usize::from(bytes[40]))?;
+    let (flags, log_offset, log_bytes) = (le_u32(bytes, 4), le_u64(bytes, 104), le_u64(bytes, 112));
+    let has_log = log_bytes > 0;
+    if flags & !LOG_IN_USE != 0 || (!has_log && (flags != 0 || log_offset != 0)) {
+        return None;
+    }
+    let in_use = flags & LOG_IN_USE != 0;
     Some(Some(VolumeEntry {
         space,
-        flags: le_u32(bytes, 4),
         backend_identity: le_u64(bytes, 8),
         volume_bytes: le_u64(bytes, 16),
         backend_mtime_ns: le_i64(bytes, 24),
         region_bytes: le_u64(bytes, 32),
         name: str::from_utf8(name).ok()?.to_string(),
+        log: has_log.then_some(LogArea { offset: log_offset, bytes: log_bytes, in_use }),
     }))
 }
 

@@ -9,13 +9,17 @@ use proptest::prelude::*;
 fn volume(space: u32, name: &str) -> VolumeEntry {
     VolumeEntry {
         space,
-        flags: 0,
         backend_identity: 0x1122_3344_5566_7788,
         volume_bytes: 10 << 30,
         backend_mtime_ns: -1,
         region_bytes: 3 * MIB,
         name: name.to_string(),
+        log: None,
     }
+}
+
+fn logged(volume: VolumeEntry, offset: u64, in_use: bool) -> VolumeEntry {
+    VolumeEntry { log: Some(LogArea { offset, bytes: 64 * MIB, in_use }), ..volume }
 }
 
 fn example() -> Superblock {
@@ -27,7 +31,7 @@ fn example() -> Superblock {
         layout: Layout::new(1 << 30, 65_536).unwrap(),
         clean: true,
         next_space: 9,
-        volumes: vec![Some(volume(8, "db")), None, Some(volume(2, "w"))],
+        volumes: vec![Some(volume(8, "db")), None, Some(logged(volume(2, "w"), 1 << 30, true))],
     }
 }
 
@@ -52,7 +56,7 @@ fn reseal(sector: &mut [u8]) {
 #[test]
 fn a_superblock_has_its_golden_bytes() {
     let mut golden = vec![0; SECTOR_BYTES];
-    golden[..16].copy_from_slice(b"FOREBAY\0\x01\0\0\0\xd6\x70\x0b\xaf");
+    golden[..16].copy_from_slice(b"FOREBAY\0\x02\0\0\0\x98\xc2\xea\xa4");
     golden[16..24].copy_from_slice(b"\x06\0\0\0\0\0\0\0");
     golden[24..40].copy_from_slice(b"0123456789abcdef");
     golden[40..56].copy_from_slice(b"\x03\0\0\0\0\0\0\0\x0b\x0a\0\0\0\0\0\0");
@@ -66,6 +70,8 @@ fn a_superblock_has_its_golden_bytes() {
         golden[at] = space;
         golden[at + 40..at + 40 + name.len()].copy_from_slice(name);
     }
+    golden[516] = 1;
+    golden[616..632].copy_from_slice(b"\0\0\0\x40\0\0\0\0\0\0\0\x04\0\0\0\0");
     let sector = encoded(&example());
     assert_eq!(first_difference(&sector, &golden), None);
 }
@@ -97,11 +103,11 @@ fn other_versions_are_told_from_damage() {
         sector
     };
     let blank = vec![0; SECTOR_BYTES];
-    assert_eq!(probe(&device(&versioned(2), &blank)), Found::Newer(2));
+    assert_eq!(probe(&device(&versioned(3), &blank)), Found::Newer(3));
     assert_eq!(probe(&device(&good, &versioned(7))), Found::Newer(7), "half an upgrade is an upgrade");
     assert_eq!(probe(&device(&versioned(0), &blank)), Found::Older(0));
     assert_eq!(probe(&device(&good, &versioned(0))), Found::Valid(example()));
-    let mut unsealed = versioned(2);
+    let mut unsealed = versioned(3);
     unsealed[100] ^= 1;
     assert_eq!(probe(&device(&unsealed, &blank)), Found::Damaged);
 }
@@ -132,7 +138,7 @@ fn a_device_taken_over_by_something_else_is_left_alone() {
 #[test]
 fn a_good_checksum_does_not_excuse_nonsense() {
     type Breach = fn(&mut [u8]);
-    let breaches: [(&str, Breach); 9] = [
+    let breaches: [(&str, Breach); 14] = [
         ("page size", |s| put_le_u32(s, 56, 12_288)),
         ("too many volumes", |s| put_le_u32(s, 60, 31)),
         ("slot count", |s| put_le_u64(s, 64, 1)),
@@ -142,6 +148,14 @@ fn a_good_checksum_does_not_excuse_nonsense() {
         ("name length", |s| s[256 + 40] = 57),
         ("name not UTF-8", |s| s[256 + 41] = 0xff),
         ("regions", |s| put_le_u64(s, 256 + 32, 0)),
+        ("an unknown flag", |s| put_le_u32(s, 512 + 4, 3)),
+        ("a log that is in use and not there", |s| put_le_u32(s, 256 + 4, 1)),
+        ("a log among the slots", |s| put_le_u64(s, 512 + 104, (1 << 30) - 4096)),
+        ("a log of half a sector", |s| put_le_u64(s, 512 + 112, 4095)),
+        ("two logs in one place", |s| {
+            put_le_u64(s, 256 + 104, (1 << 30) + 63 * MIB);
+            put_le_u64(s, 256 + 112, 4096);
+        }),
     ];
     for (what, breach) in breaches {
         let mut sector = encoded(&example());
@@ -164,7 +178,12 @@ fn any_volumes() -> impl Strategy<Value = Vec<Option<VolumeEntry>>> {
         let build = |(space, entry): (u32, Option<_>)| {
             entry.map(|(backend_identity, volume_bytes, backend_mtime_ns, name)| {
                 let region_bytes = intent::region_bytes(volume_bytes);
-                VolumeEntry { space, flags: 0, backend_identity, volume_bytes, backend_mtime_ns, region_bytes, name }
+                let log = volume_bytes.is_multiple_of(2).then(|| LogArea {
+                    offset: (1 << 35) + u64::from(space) * MIB,
+                    bytes: MIB,
+                    in_use: volume_bytes.is_multiple_of(4),
+                });
+                VolumeEntry { space, backend_identity, volume_bytes, backend_mtime_ns, region_bytes, name, log }
             })
         };
         spaces.zip(entries).map(build).collect()

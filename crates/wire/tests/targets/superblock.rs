@@ -3,18 +3,22 @@
 use forebay_wire::disk::SECTOR_BYTES;
 use forebay_wire::disk::intent::region_bytes;
 use forebay_wire::disk::layout::Layout;
-use forebay_wire::disk::superblock::{Copy, Found, Superblock, VolumeEntry, decode, probe};
+use forebay_wire::disk::superblock::{Copy, Found, LogArea, Superblock, VolumeEntry, decode, probe};
 
 /// The start of a cache disk: both copies.
 pub(crate) fn examples() -> Vec<Vec<u8>> {
     let volume = |space: u32, volume_bytes| VolumeEntry {
         space,
-        flags: 0,
         backend_identity: 7,
         volume_bytes,
         backend_mtime_ns: 9,
         region_bytes: region_bytes(volume_bytes),
         name: format!("volume-{space}"),
+        log: (space % 3 == 0).then(|| LogArea {
+            offset: (1 << 30) + (u64::from(space) << 20),
+            bytes: 1 << 20,
+            in_use: space % 2 == 0,
+        }),
     };
     let build = |sequence: u64, count: u32| {
         let layout = Layout::new(1 << 30, 4096 << (sequence % 7)).expect("a GiB is enough");

@@ -15,7 +15,7 @@ use super::memory::{BlockSums, Buffers, CONFIG};
 use super::{
     GROUP_SECTORS_MAX, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES, limits,
 };
-use crate::device::{Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
+use crate::device::{self, Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
 use crate::devices::pending::Pending;
 use crate::reactor::Reactor;
 
@@ -30,6 +30,8 @@ pub struct LogPlace {
     pub seed: u32,
     /// The volume's space.
     pub space: u32,
+    /// It may hold what the back end lacks. If not, whatever lies there may be somebody else's.
+    pub in_use: bool,
 }
 
 impl LogPlace {
@@ -92,16 +94,7 @@ fn carry_out(
     op: DeviceOp,
     doing: &'static str,
 ) -> Result<(), LogOpenError> {
-    device.submit(reactor.now_ns(), op);
-    let mut done = Vec::new();
-    loop {
-        device.poll(reactor.now_ns(), &mut done);
-        if let Some(done) = done.pop() {
-            return done.result.map_err(|error| LogOpenError::Io { doing, error });
-        }
-        let second_ns = reactor.now_ns() + 1_000_000_000;
-        reactor.wait(device.next_ns().unwrap_or(second_ns).min(second_ns));
-    }
+    device::carry_out(device, reactor, op).map_err(|error| LogOpenError::Io { doing, error })
 }
 
 fn flush(token: u64) -> DeviceOp {
@@ -262,10 +255,8 @@ impl LoggedDevice {
         let copies = reader.read(place.offset, TAILS_BYTES, 0)?;
         let known = match log_tail::newest(place.seed, place.space, &copies) {
             log_tail::Found::Tail(tail) => tail,
-            log_tail::Found::Blank => {
-                LogTail { sequence: 0, space: place.space, position: 0, first_record: 0, life: 0, group_life: 0 }
-            }
-            log_tail::Found::Damaged => return Err(LogOpenError::TailDamaged),
+            log_tail::Found::Blank | log_tail::Found::Damaged if !place.in_use => LogTail::first(place.space),
+            log_tail::Found::Blank | log_tail::Found::Damaged => return Err(LogOpenError::TailDamaged),
         };
         let life = known.life + 1;
         let tail = Tail { position: known.position, first: known.first_record, life: known.group_life };

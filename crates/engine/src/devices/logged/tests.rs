@@ -13,7 +13,7 @@ const FRAME_BYTES: u32 = 16 << 10;
 const CLIENT_FRAMES: u32 = 64;
 const LOG_BYTES: u64 = 2 << 20;
 const VOLUME_BYTES: u64 = 1 << 20;
-const PLACE: LogPlace = LogPlace { offset: 8192, bytes: LOG_BYTES, seed: 5, space: 3 };
+const PLACE: LogPlace = LogPlace { offset: 8192, bytes: LOG_BYTES, seed: 5, space: 3, in_use: false };
 
 /// A device that outlives who uses it.
 #[derive(Clone)]
@@ -56,6 +56,8 @@ struct Rig {
     disk: Kept,
     backend: Kept,
     clock: Clock,
+    /// It was opened before.
+    in_use: bool,
 }
 
 impl Rig {
@@ -64,13 +66,13 @@ impl Rig {
         let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
         let disk = Kept::new(&arena, PLACE.offset + LOG_BYTES);
         let backend = Kept::new(&arena, VOLUME_BYTES);
-        Self { arena, disk, backend, clock: Clock(1) }
+        Self { arena, disk, backend, clock: Clock(1), in_use: false }
     }
 
     fn open(&mut self) -> Result<LoggedDevice, LogOpenError> {
         let parts = LoggedParts {
             disk: Box::new(Paced::new(self.disk.clone(), Pace::new(500_000_000, 50_000))),
-            place: PLACE,
+            place: LogPlace { in_use: std::mem::replace(&mut self.in_use, true), ..PLACE },
             backend: Box::new(Paced::new(self.backend.clone(), Pace::new(100_000_000, 1_000_000))),
             arena: Rc::clone(&self.arena),
             first_frame: CLIENT_FRAMES,
