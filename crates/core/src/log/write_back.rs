@@ -143,6 +143,12 @@ impl Log {
         true
     }
 
+    /// The records that the flush under way covers are before this.
+    pub(super) fn flushing_until(&self) -> RecordId {
+        let last = self.write_back.flushing.and_then(|flushing| flushing.checked_sub(1));
+        last.map_or(self.first, |last| self.epochs[last].end)
+    }
+
     /// The back end's flush ended.
     pub fn flushed_back(&mut self, is_well: bool) {
         let flushed = self.write_back.flushing.take().expect("a flush ends once");

@@ -134,6 +134,9 @@ impl Logged {
 
     pub(super) fn backend_flushed(&mut self, now_ns: u64, result: Result<(), IoError>) {
         self.follow.flushing = false;
+        if result.is_ok() {
+            self.rewritten(self.log.flushing_until());
+        }
         self.log.flushed_back(result.is_ok());
         if result.is_err() {
             self.follow.retry_ns = now_ns + self.config.retry_ns;
@@ -147,7 +150,7 @@ impl Logged {
 
     pub(super) fn order_tail(&mut self) -> Option<Order> {
         let busy = self.follow.writes_tail || self.follow.known.is_some() || self.broken;
-        if busy || !self.log.wants_anchor() {
+        if busy || !self.log.wants_anchor() || !self.knows_lost() {
             return None;
         }
         self.follow.writes_tail = true;

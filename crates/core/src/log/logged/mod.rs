@@ -23,14 +23,22 @@ mod age;
 mod checks;
 mod counts;
 mod follow;
+mod loss;
+mod lost;
+mod opening;
 mod order;
+mod regions;
 mod serve;
 
 #[cfg(test)]
 mod tests;
 
 pub use counts::LoggedCounts;
+pub use loss::LOST_MAX;
+pub use lost::{LostExtent, LostExtents};
+pub use opening::{KnownRegions, OnDisk, Opening};
 pub use order::{Buffer, Memory, Order, OrderId, Place, Request, Wish};
+pub use regions::{REGION_SECTORS, RegionImage, RegionSet, regions_of};
 
 use super::record::BLOCK_SECTORS;
 use super::{Group, Log, Record, RecordId, Tail};
@@ -66,6 +74,7 @@ enum Role {
     ReadBackend { read: usize },
     Run { run: usize },
     FlushBackend,
+    Regions,
 }
 
 /// Things named by their place, which is used again.
@@ -131,6 +140,9 @@ pub struct Logged {
     follow: follow::Follow,
     /// The log's disk failed.
     broken: bool,
+    /// Which regions may have bytes that only the log has, if that is kept.
+    regions: Option<regions::Regions>,
+    loss: loss::Loss,
 }
 
 impl Logged {
@@ -165,6 +177,8 @@ impl Logged {
             pins: BTreeMap::new(),
             follow: follow::Follow::default(),
             broken: false,
+            regions: None,
+            loss: loss::Loss::default(),
         }
     }
 
@@ -219,7 +233,8 @@ impl Logged {
         if let Some(order) = self.ready.pop_front() {
             return Some(order);
         }
-        self.order_group()
+        self.order_regions(now_ns)
+            .or_else(|| self.order_group())
             .or_else(|| self.order_log_flush())
             .or_else(|| self.order_piece())
             .or_else(|| self.order_tail())
@@ -256,6 +271,7 @@ impl Logged {
             Role::ReadBackend { read } => self.read_went_on(read, result),
             Role::Run { run } => self.run_ended(now_ns, run, result),
             Role::FlushBackend => self.backend_flushed(now_ns, result),
+            Role::Regions => self.regions_written(now_ns, result),
         }
         self.append_waiting(now_ns);
     }

@@ -1,6 +1,8 @@
 //! What a logged back end is asked, and what it orders.
 
 use super::super::{Group, Tail};
+use super::regions::RegionImage;
+use alloc::boxed::Box;
 use core::ops::Range;
 
 /// Names an order until it is answered; used again afterwards.
@@ -152,6 +154,13 @@ pub enum Order {
     FlushBackend {
         /// Its name.
         id: OrderId,
+    },
+    /// Write the region map, durably.
+    WriteRegions {
+        /// Its name.
+        id: OrderId,
+        /// What it says.
+        image: Box<RegionImage>,
     },
     /// Answer a client.
     Answer {

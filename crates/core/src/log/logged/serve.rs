@@ -2,6 +2,7 @@
 
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::{Group, Kind, Record, RecordId};
+use super::loss::Rewrite;
 use super::{Buffer, Logged, Memory, Order, Place, Request, Role, Wish};
 use crate::IoError;
 use alloc::vec::Vec;
@@ -55,7 +56,12 @@ pub(super) struct Piece {
 impl Logged {
     /// Takes changes into the log as long as it has room.
     pub(super) fn append_waiting(&mut self, now_ns: u64) {
-        while let Some(request) = self.waiting.front() {
+        while let Some(sectors) = self.waiting.front().map(|first| first.sectors.clone()) {
+            let rewrite = self.may_rewrite(&sectors);
+            if !self.broken && (rewrite == Rewrite::Later || !self.admits(&sectors)) {
+                return;
+            }
+            let Some(request) = self.waiting.front() else { return };
             let sectors = (request.sectors.end - request.sectors.start) as u32;
             let (kind, fua) = match request.wish {
                 Wish::Write { fua } => (Kind::Data, fua),
@@ -63,7 +69,7 @@ impl Logged {
                 Wish::Read | Wish::Flush => unreachable!("not a change: {request:?}"),
             };
             let token = request.token;
-            if self.broken {
+            if self.broken || rewrite == Rewrite::Never {
                 self.answer(token, Err(IoError::Failed));
                 self.waiting.pop_front();
                 continue;
@@ -164,6 +170,9 @@ impl Logged {
             let skip = stretch.sectors.start - request.sectors.start;
             let to = Place { memory: Memory::Client(request.token), skip };
             match stretch.record {
+                None if self.loss.lost.overlaps(&stretch.sectors) => {
+                    self.reads.get_mut(read).error = Some(IoError::Failed);
+                }
                 None => {
                     self.reads.get_mut(read).left += 1;
                     let id = self.start(Role::ReadBackend { read });

@@ -55,6 +55,8 @@ struct World {
     cells: Vec<Value>,
     groups: Vec<OnDisk>,
     tail: Tail,
+    /// As it is kept.
+    regions: RegionImage,
     life: u64,
     /// Of each sector, what is durable and what was written since.
     backend: Vec<(Value, Vec<Value>)>,
@@ -94,6 +96,12 @@ fn value_of(token: u64, sector: u64) -> Value {
 
 impl World {
     fn new(seed: u64) -> Self {
+        let mut world = Self::without_regions(seed);
+        world.logged.keep_regions(world.regions.clone());
+        world
+    }
+
+    fn without_regions(seed: u64) -> Self {
         Self {
             logged: Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]),
             rng: Rng::new(seed),
@@ -101,6 +109,7 @@ impl World {
             cells: vec![0; RING as usize],
             groups: Vec::new(),
             tail: Tail { position: 3, first: 0, life: 0 },
+            regions: RegionImage::new(0, SECTORS),
             life: 0,
             backend: vec![(0, Vec::new()); SECTORS as usize],
             memory: BTreeMap::new(),
@@ -193,6 +202,10 @@ impl World {
 
     /// What lies where it will lie is gone from now on.
     fn begin_group(&mut self, group: &Group) {
+        for (record, _) in self.logged.group(group) {
+            let regions = regions_of(&record.range());
+            assert!(self.regions.dirty.contains_all(regions), "the map knows the regions of a record first");
+        }
         let places = |it: &Group| (it.position % RING)..(it.position % RING) + it.sectors;
         let ours = places(group);
         self.groups.retain(|it| places(&it.group).end <= ours.start || ours.end <= places(&it.group).start);
@@ -306,6 +319,12 @@ impl World {
                 self.flush_backend(fails);
                 (id, failed)
             }
+            Order::WriteRegions { id, image } => {
+                if !fails || self.below(2) == 0 {
+                    self.regions = *image;
+                }
+                (id, failed)
+            }
             Order::Copy { .. } | Order::Clear { .. } | Order::Answer { .. } => unreachable!("these are done at once"),
         };
         self.logged.done(self.now_ns, id, result, &checks);
@@ -330,8 +349,11 @@ impl World {
     /// The machine loses power, and with it every request; the back end loses what it likes of what was not flushed.
     fn crash(&mut self) {
         for order in core::mem::take(&mut self.under_way) {
-            if matches!(order, Order::WriteBackend { .. } | Order::ZeroBackend { .. }) {
-                self.end(order, true);
+            match order {
+                Order::WriteBackend { .. } | Order::ZeroBackend { .. } | Order::WriteRegions { .. } => {
+                    self.end(order, true)
+                }
+                _ => {}
             }
         }
         for at in 0..self.groups.len() {
@@ -365,6 +387,7 @@ impl World {
         }
         self.life += 1;
         self.logged = Logged::new(CONFIG, scan.into_log(self.life), &checks);
+        self.logged.keep_regions(self.regions.clone());
         self.counts[2] += 1;
         self.settle_history();
     }
