@@ -9,12 +9,14 @@
 //! | `mod` | requests, orders, their ends |
 //! | `open` | finding the log again |
 //! | `memory` | buffers in frames of the shard's arena |
+//! | `regions` | who keeps the region map, beside the configuration |
 //! | `status` | how the log is, for other threads |
 //!
 //! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
 
 mod memory;
 mod open;
+mod regions;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -30,8 +32,10 @@ use forebay_wire::disk::log_tail::LogTail;
 use super::check::check;
 use super::pending::Pending;
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
+pub use forebay_core::log::logged::KnownRegions;
 use memory::{BlockSums, Buffers, Span};
 pub use open::{LogOpenError, LogPlace};
+pub use regions::{MemoryRegions, RegionStore};
 pub use status::{LogSnapshot, LogStatus};
 
 const SECTOR_BYTES: u64 = 512;
@@ -92,11 +96,16 @@ pub struct LoggedParts {
     pub arena: Rc<Arena>,
     /// The first of [`LoggedDevice::frames`] frames of it that are nobody else's.
     pub first_frame: u32,
+    /// Who keeps the region map. Without one nobody knows what the loss of the disk and of the process costs.
+    pub regions: Option<Box<dyn RegionStore>>,
 }
 
 /// See the module.
 pub struct LoggedDevice {
     logged: Logged,
+    regions: Option<Box<dyn RegionStore>>,
+    /// The order that the region map is being written for.
+    writes_regions: Option<OrderId>,
     disk: Box<dyn Device>,
     backend: Box<dyn Device>,
     place: LogPlace,
@@ -198,7 +207,22 @@ impl LoggedDevice {
                 self.backend.submit(now_ns, of_sectors(id, kind, &sectors));
             }
             Order::FlushBackend { id } => self.backend.submit(now_ns, plain(id, OpKind::Flush, 0, 0)),
+            Order::WriteRegions { id, image } => {
+                self.writes_regions = Some(id);
+                self.regions.as_mut().expect("who orders it knows of a region map").begin(*image);
+            }
             Order::Answer { token, result } => self.answered(token, result),
+        }
+    }
+
+    /// Whether the region map was written.
+    fn poll_regions(&mut self, now_ns: u64) {
+        if let Some(id) = self.writes_regions
+            && let Some(result) = self.regions.as_mut().and_then(|store| store.poll())
+        {
+            self.writes_regions = None;
+            self.is_stale = true;
+            self.logged.done(now_ns, id, result, &[]);
         }
     }
 
@@ -370,6 +394,7 @@ impl Device for LoggedDevice {
             self.ended(now_ns, &ended);
         }
         self.ended_below = below;
+        self.poll_regions(now_ns);
         if now_ns >= self.tick_ns {
             self.tick_ns = now_ns + TICK_NS;
             self.is_stale |= !self.logged.has_followed();
@@ -384,8 +409,9 @@ impl Device for LoggedDevice {
         if !self.ended.is_empty() || self.gathers {
             return Some(0);
         }
-        let tick_ns = (!self.logged.has_followed()).then_some(self.tick_ns);
-        [tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
+        let tick_ns = (!self.logged.has_followed() || self.logged.has_regions()).then_some(self.tick_ns);
+        let regions_ns = self.writes_regions.and(self.regions.as_ref()).and_then(|store| store.next_ns());
+        [regions_ns, tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
     }
 
     fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {

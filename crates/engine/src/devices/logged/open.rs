@@ -6,12 +6,13 @@
 //!
 //! Blocking: nothing is served yet.
 
-use forebay_core::log::logged::{Buffer, Logged};
+use forebay_core::log::logged::{Buffer, KnownRegions, Logged, OnDisk, Opening, RegionImage, regions_of};
 use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
 use forebay_wire::disk::log::{Content, Found, Group, decode, descriptor_sectors};
 use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 
 use super::memory::{BlockSums, Buffers, CONFIG};
+use super::regions::RegionStore;
 use super::{
     GROUP_SECTORS_MAX, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES, limits,
 };
@@ -66,6 +67,9 @@ pub enum LogOpenError {
     /// Neither copy of its tail can be believed.
     #[error("where the write-back log begins cannot be read: it may hold what the back end lacks; see `forebay fsck`")]
     TailDamaged,
+    /// The region map cannot be written.
+    #[error("the region map of the write-back log cannot be written: make the state directory writable")]
+    Regions,
     /// An operation failed.
     #[error("the write-back log cannot be {doing}: {error:?}")]
     Io {
@@ -95,6 +99,23 @@ fn carry_out(
     doing: &'static str,
 ) -> Result<(), LogOpenError> {
     device::carry_out(device, reactor, op).map_err(|error| LogOpenError::Io { doing, error })
+}
+
+/// Writes the region map, and waits for it.
+fn keep(
+    regions: Option<&mut (dyn RegionStore + 'static)>,
+    reactor: &mut dyn Reactor,
+    image: &RegionImage,
+) -> Result<(), LogOpenError> {
+    let Some(regions) = regions else { return Ok(()) };
+    regions.begin(image.clone());
+    loop {
+        if let Some(result) = regions.poll() {
+            return result.map_err(|_| LogOpenError::Regions);
+        }
+        let soon_ns = reactor.now_ns() + 1_000_000;
+        reactor.wait(regions.next_ns().unwrap_or(soon_ns).min(soon_ns));
+    }
 }
 
 fn flush(token: u64) -> DeviceOp {
@@ -234,13 +255,21 @@ fn is_whole(reader: &mut Reader<'_>, group: &Kept) -> Result<bool, LogOpenError>
     Ok(true)
 }
 
+/// Whether a log may have what the back end lacks.
+fn may_have(known: &KnownRegions) -> bool {
+    match known {
+        KnownRegions::None => true,
+        KnownRegions::Same(image) | KnownRegions::OfAnother(image) => !image.dirty.is_empty(),
+    }
+}
+
 impl LoggedDevice {
     /// Finds the log, or begins one where nothing was ever written, and goes on with it. Blocks.
     ///
     /// # Errors
     /// See [`LogOpenError`].
     pub fn open(parts: LoggedParts, reactor: &mut dyn Reactor) -> Result<Self, LogOpenError> {
-        let LoggedParts { mut disk, place, mut backend, arena, first_frame } = parts;
+        let LoggedParts { mut disk, place, mut backend, arena, first_frame, mut regions } = parts;
         let least = TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES;
         let aligned = place.offset.is_multiple_of(4096) && place.bytes.is_multiple_of(4096);
         if !aligned || place.bytes < least || place.offset + place.bytes > disk.geometry().bytes {
@@ -253,25 +282,55 @@ impl LoggedDevice {
         let mut reader =
             Reader { disk: &mut *disk, buffers: &buffers, place, reactor, bytes: Vec::new(), begin: u64::MAX };
         let copies = reader.read(place.offset, TAILS_BYTES, 0)?;
-        let known = match log_tail::newest(place.seed, place.space, &copies) {
-            log_tail::Found::Tail(tail) => tail,
-            log_tail::Found::Blank | log_tail::Found::Damaged if !place.in_use => LogTail::first(place.space),
+        let known = regions.as_ref().map_or(&KnownRegions::None, |store| store.known());
+        let (on_disk, sequence) = match log_tail::newest(place.seed, place.space, &copies) {
+            log_tail::Found::Tail(LogTail { sequence, life, position, first_record, group_life, .. }) => {
+                let tail = Tail { position, first: first_record, life: group_life };
+                (Some(OnDisk { life, tail }), sequence)
+            }
+            log_tail::Found::Blank | log_tail::Found::Damaged if !place.in_use || !may_have(known) => (None, 0),
             log_tail::Found::Blank | log_tail::Found::Damaged => return Err(LogOpenError::TailDamaged),
         };
-        let life = known.life + 1;
-        let tail = Tail { position: known.position, first: known.first_record, life: known.group_life };
-        let (log, sums) = scan(&mut reader, tail, life)?;
-        let tail = LogTail { sequence: known.sequence + 1, life, group_life: log.tail().life, ..known };
+        let below = backend.geometry();
+        let Opening { life, tail, mut image } = Opening::decide(known, on_disk, below.bytes / SECTOR_BYTES);
+        let begins = tail.is_none();
+        let (log, sums) = match tail {
+            Some(tail) => scan(&mut reader, tail, life)?,
+            None => (Log::new(limits(place.bytes), Ring::new(place.ring_sectors(), 0), life), Vec::new()),
+        };
+        for id in log.first()..log.next() {
+            image.dirty.insert_all(regions_of(&log.record(id).range()));
+        }
+        let Tail { position, first, .. } = tail.unwrap_or_default();
+        let tail = LogTail {
+            sequence: sequence + 1,
+            space: place.space,
+            position,
+            first_record: first,
+            life,
+            group_life: log.tail().life,
+        };
+        // The order matters, whatever happens between: see [`Opening`].
+        if begins {
+            keep(regions.as_deref_mut(), reactor, &image)?;
+        }
         carry_out(&mut *disk, reactor, flush(0), "flushed")?;
         carry_out(&mut *disk, reactor, buffers.tail(&place, &tail), "written")?;
+        if !begins {
+            keep(regions.as_deref_mut(), reactor, &image)?;
+        }
         // What lost records have left there stays.
         carry_out(&mut *backend, reactor, flush(0), "begun, because its back end does not flush")?;
-        let below = backend.geometry();
-        let logged = Logged::new(CONFIG, log, &sums);
+        let mut logged = Logged::new(CONFIG, log, &sums);
+        if regions.is_some() {
+            logged.keep_regions(image);
+        }
         let status = LogStatus::default();
         status.set(LogSnapshot::of(&logged, reactor.now_ns()));
         Ok(Self {
             logged,
+            regions,
+            writes_regions: None,
             geometry: Geometry { sector_bytes: 512, can_trim: true, can_zero: true, ..below },
             disk,
             backend,

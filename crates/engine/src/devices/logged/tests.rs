@@ -1,3 +1,5 @@
+mod loss;
+
 use std::cell::RefCell;
 
 use forebay_policy::rng::Rng;
@@ -58,15 +60,20 @@ struct Rig {
     clock: Clock,
     /// It was opened before.
     in_use: bool,
+    regions: MemoryRegions,
 }
 
 impl Rig {
     fn new() -> Self {
+        Self::with_volume(VOLUME_BYTES)
+    }
+
+    fn with_volume(volume_bytes: u64) -> Self {
         let frames = CLIENT_FRAMES + LoggedDevice::frames(FRAME_BYTES);
         let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
         let disk = Kept::new(&arena, PLACE.offset + LOG_BYTES);
-        let backend = Kept::new(&arena, VOLUME_BYTES);
-        Self { arena, disk, backend, clock: Clock(1), in_use: false }
+        let backend = Kept::new(&arena, volume_bytes);
+        Self { arena, disk, backend, clock: Clock(1), in_use: false, regions: MemoryRegions::default() }
     }
 
     fn open(&mut self) -> Result<LoggedDevice, LogOpenError> {
@@ -76,6 +83,7 @@ impl Rig {
             backend: Box::new(Paced::new(self.backend.clone(), Pace::new(100_000_000, 1_000_000))),
             arena: Rc::clone(&self.arena),
             first_frame: CLIENT_FRAMES,
+            regions: Some(Box::new(self.regions.reopened())),
         };
         LoggedDevice::open(parts, &mut self.clock)
     }
