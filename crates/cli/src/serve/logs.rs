@@ -82,7 +82,7 @@ pub(super) fn open_all(
             continue;
         };
         let disk: Box<dyn Device> = Box::new(handles.next().expect("a handle each"));
-        let parts = LoggedParts { disk, place, backend, arena: Rc::clone(arena), first_frame: frame };
+        let parts = LoggedParts { disk, place, backend, arena: Rc::clone(arena), first_frame: frame, regions: None };
         let log = LoggedDevice::open(parts, reactor);
         let log = log.map_err(|source| LogError::Open { volume: volume.name.clone(), source })?;
         frame += LoggedDevice::frames(arena.frame_bytes());
