@@ -243,11 +243,17 @@ impl Log {
         while end < self.next().min(self.grouped + GROUP_RECORDS_MAX) {
             let record = self.record(end);
             let more = (descriptor_bytes + record.descriptor_bytes(), payload + record.payload_sectors());
-            if descriptor_sectors(more.0) + more.1 > self.limits.group_sectors_max {
+            let sectors = descriptor_sectors(more.0) + more.1;
+            let mut ring = self.ring;
+            // What fits goes: the rest may wait for its room.
+            if sectors > self.limits.group_sectors_max || ring.take(sectors).is_none() {
                 break;
             }
             (descriptor_bytes, payload) = more;
             end += 1;
+        }
+        if end == self.grouped {
+            return None;
         }
         let descriptor = descriptor_sectors(descriptor_bytes);
         let position = self.ring.take(descriptor + payload)?;

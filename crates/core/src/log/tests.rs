@@ -395,6 +395,24 @@ fn groups_lie_apart_and_hold_the_records_in_their_order() {
     assert!(places.into_values().eq(0..6));
 }
 
+/// Records that wait were taken as one group, for which there was no room, while the log was not full: it stood still.
+#[test]
+fn a_group_takes_what_the_ring_has_room_for() {
+    let limits = LogLimits { records_max: 100, epoch_records_max: 50, group_sectors_max: 40, groups_max: 4 };
+    let mut log = Log::new(limits, Ring::new(80, 0), 0);
+    for nth in 0..8 {
+        log.append(Record::new(nth * 8, 8, Kind::Data));
+    }
+    let groups: Vec<_> = core::iter::from_fn(|| log.next_group()).map(|it| (it.records, it.position)).collect();
+    assert_eq!(groups, [(0..4, 0), (4..8, 33)]);
+    for nth in 8..10 {
+        log.append(Record::new(nth * 8, 8, Kind::Data));
+    }
+    assert!(!log.is_full(), "of 14 sectors a record takes 9");
+    assert!(log.next_group().is_some_and(|it| it.records == (8..9)), "both take 17");
+    assert!(log.is_full() && log.next_group().is_none());
+}
+
 #[test]
 fn a_group_of_an_earlier_life_is_not_the_next() {
     let records = [Record::new(0, 8, Kind::Data)];
