@@ -151,12 +151,15 @@ impl Scan {
         let group = log.groups[at].0.clone();
         assert!(group.records.end > self.durable, "what was durable is torn");
         let end = group.records.start.max(log.first);
-        let head = if at == 0 { self.tail.position } else { log.groups[at - 1].0.end() };
+        match at.checked_sub(1) {
+            Some(last) => log.ring.cut(log.groups[last].0.end()),
+            // It may have lain behind sectors that were skipped.
+            None => log.ring = Ring::new(log.ring.size(), self.tail.position),
+        }
         log.groups.truncate(at);
         log.records.truncate((end - log.first) as usize);
         log.epochs.retain(|epoch| epoch.end <= end);
         log.grouped = end;
-        log.ring.cut(head);
     }
 
     /// The log as it goes on, in a life that the disk knows before anything is written to it. The disk is flushed before the

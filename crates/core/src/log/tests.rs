@@ -426,6 +426,20 @@ fn a_group_of_an_earlier_life_is_not_the_next() {
     assert_eq!(scan.into_log(5).next(), 4);
 }
 
+/// The log's only group lay at the ring's beginning, behind sectors that were too few for it.
+#[test]
+fn a_log_that_is_cut_at_its_first_group_goes_on_at_its_tail() {
+    let records = [Record::new(0, 8, Kind::Data)];
+    let tail = Tail { position: 60, ..Tail::default() };
+    let mut scan = Scan::new(LIMITS, Ring::new(64, 60), tail);
+    assert!(scan.found(&FoundGroup { position: 64, first: 0, records: &records, epoch: 0, durable: 0, life: 0 }));
+    scan.cut(64);
+    let mut log = scan.into_log(1);
+    assert_eq!((log.tail(), log.next()), (Tail { life: 1, ..tail }, 0));
+    log.append(records[0]);
+    assert!(log.next_group().is_some_and(|group| group.position == 64));
+}
+
 /// A group that a crash took from the log, because the one before it was torn, came back when the tail was moved to it.
 #[test]
 fn a_group_that_was_lost_does_not_come_back_when_the_tail_reaches_it() {
