@@ -108,6 +108,10 @@ pub struct Log {
     anchored: RecordId,
     /// Closed ones that the back end has not flushed.
     epochs: VecDeque<Epoch>,
+    /// The last boundary that was closed is before this.
+    closed: RecordId,
+    /// Nothing from this record on may be written back.
+    hold: Option<RecordId>,
     map: ExtentMap,
     write_back: WriteBack,
 }
@@ -131,6 +135,8 @@ impl Log {
             durable: 0,
             anchored: 0,
             epochs: VecDeque::new(),
+            closed: 0,
+            hold: None,
             map: ExtentMap::default(),
             write_back: WriteBack::default(),
         }
@@ -140,7 +146,7 @@ impl Log {
     fn begin_at(&mut self, first: RecordId) {
         assert!(self.records.is_empty() && self.epochs.is_empty());
         (self.first, self.grouped, self.written) = (first, first, first);
-        (self.durable, self.anchored) = (first, first);
+        (self.durable, self.anchored, self.closed) = (first, first, first);
         self.write_back = WriteBack::at(first);
     }
 
@@ -311,6 +317,14 @@ impl Log {
             // Its descriptor may be written already: the next one tells.
             self.grouped_epoch += u64::from(self.grouped == end);
         }
+        if boundary {
+            if self.records.is_empty() && self.write_back.promised() < end {
+                // It ends with a record that the back end has flushed already. The disk must know before a later one leaves.
+                self.write_back.promised_all();
+                self.grouped_epoch += 1;
+            }
+            self.closed = end;
+        }
         end
     }
 
@@ -331,7 +345,19 @@ impl Log {
     /// Whether somebody waits for the disk to know the tail: what follows a boundary, or whoever needs room.
     #[must_use]
     pub fn wants_anchor(&self) -> bool {
-        self.anchored < self.write_back.promised() || self.ring.in_use().start < self.tail().position
+        self.anchored < self.first || self.ring.in_use().start < self.tail().position
+    }
+
+    /// Whether a change of these sectors may go to the back end without a record: it has flushed all up to the last boundary,
+    /// no recovery would write an older record over it, nor would write-back.
+    #[must_use]
+    pub fn takes_bypass(&self, sectors: &Range<u64>) -> bool {
+        self.closed <= self.write_back.promised() && self.anchored == self.first && !self.map.overlaps(sectors)
+    }
+
+    /// Nothing from this record on may be written back, until this is taken back. It lies behind a boundary.
+    pub fn hold(&mut self, from: Option<RecordId>) {
+        self.hold = from;
     }
 
     /// The disk knows this tail, for good.

@@ -104,7 +104,7 @@ impl World {
             56..62 => self.disk_flush_ends(),
             62..72 => self.hand_out(),
             72..82 => self.run_ends(),
-            82..88 => self.backend_flushes |= self.log.flush_begins(),
+            82..88 => self.backend_flushes |= self.log.flush_begins(false),
             88..92 => self.backend_flush_ends(),
             92..95 => self.anchor = self.anchor.or(self.log.wants_anchor().then(|| self.log.tail())),
             95..99 => self.anchor_ends(),
@@ -452,11 +452,35 @@ fn a_group_that_was_lost_does_not_come_back_when_the_tail_reaches_it() {
     log.close(true);
     let run = log.next_write_back(8).unwrap();
     log.written_back(&run.sectors, true);
-    assert!(log.flush_begins());
+    assert!(log.flush_begins(false));
     log.flushed_back(true);
     let tail = log.tail();
     assert_eq!(tail, Tail { position: 9, first: 1, life: 1 });
     let mut scan = Scan::new(limits, Ring::new(64, 9), tail);
     let lost = FoundGroup { position: 9, first: 1, records: &records, epoch: 1, durable: 0, life: 0 };
     assert!(!scan.found(&lost) && scan.found(&FoundGroup { life: 1, ..lost }));
+}
+
+/// A flush behind what the back end has flushed already is a boundary, too: a recovery that wrote the epoch before it again in
+/// parts would bring back what the flush was behind of.
+#[test]
+fn a_boundary_behind_an_empty_log_is_known_to_the_disk_before_anything_of_the_next_epoch_leaves() {
+    let mut log = Log::new(LIMITS, Ring::new(64, 0), 0);
+    let written = |log: &mut Log, sector| {
+        log.append(Record::new(sector, 1, Kind::Data));
+        let group = log.next_group().unwrap();
+        log.group_written(group.position);
+        log.close(false);
+        group.epoch
+    };
+    assert_eq!(written(&mut log, 0), 0);
+    let run = log.next_write_back(8).unwrap();
+    log.written_back(&run.sectors, true);
+    assert!(log.flush_begins(false));
+    log.flushed_back(true);
+    log.close(true);
+    assert_eq!(written(&mut log, 1), 1);
+    assert!(log.next_write_back(8).is_none() && log.wants_anchor());
+    log.anchored(log.tail());
+    assert!(log.next_write_back(8).is_some());
 }

@@ -68,6 +68,11 @@ impl WriteBack {
     pub(super) fn promised(&self) -> RecordId {
         self.promised
     }
+
+    /// A boundary closes behind what is flushed.
+    pub(super) fn promised_all(&mut self) {
+        self.promised = self.flushed;
+    }
 }
 
 impl Log {
@@ -133,10 +138,11 @@ impl Log {
         applied > 0 && self.epochs[applied - 1].boundary && self.write_back.plan.is_none()
     }
 
-    /// The back end is told to flush. False when there is nothing to flush, or runs are under way.
-    pub fn flush_begins(&mut self) -> bool {
+    /// The back end is told to flush. False when there is nothing to flush (`always`: there is something that the log does
+    /// not know of), or runs are under way.
+    pub fn flush_begins(&mut self, always: bool) -> bool {
         let under_way = self.write_back.plan.as_ref().is_some_and(|plan| !plan.under_way.is_empty());
-        if self.write_back.applied == 0 || under_way || self.write_back.flushing.is_some() {
+        if (self.write_back.applied == 0 && !always) || under_way || self.write_back.flushing.is_some() {
             return false;
         }
         self.write_back.flushing = Some(self.write_back.applied);
@@ -183,7 +189,8 @@ impl Log {
         let Some(epoch) = self.epochs.get(applied).copied() else { return false };
         // The disk must know where the last boundary is, or a recovery writes what is before it again, over what follows.
         let is_kept = last.is_none_or(|last| !last.boundary) && self.write_back.promised <= self.anchored;
-        if !is_kept || epoch.end > self.written {
+        let is_held = self.hold.is_some_and(|hold| begin >= hold);
+        if !is_kept || is_held || epoch.end > self.written {
             return false;
         }
         let mut map = ExtentMap::default();

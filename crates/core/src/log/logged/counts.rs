@@ -19,6 +19,12 @@ pub struct LoggedCounts {
     pub run_bytes: u64,
     /// Runs that failed; each is tried again.
     pub failed_runs: u64,
+    /// Changes that the back end took past the log.
+    pub bypasses: u64,
+    /// Their bytes.
+    pub bypass_bytes: u64,
+    /// Those that failed there, and were logged.
+    pub failed_bypasses: u64,
     /// Flushes of the back end that went well.
     pub backend_flushes: u64,
     /// Those that failed; what they covered is written again.

@@ -3,6 +3,7 @@
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;
 use super::super::{Kind, Tail};
+use super::policy::{Bypass, Durability};
 use super::serve::For;
 use super::{Buffer, Logged, Memory, Order, Place, Role};
 use crate::IoError;
@@ -33,18 +34,32 @@ pub(super) struct Follow {
     /// When the open epoch was last closed without a promise.
     closed_ns: u64,
     /// What is applied is to be flushed, though nobody was promised anything.
-    flush_due: bool,
+    pub(super) flush_due: bool,
+    /// The last operation on the back end failed.
+    fails: bool,
+}
+
+impl Follow {
+    /// An operation on the back end ended.
+    pub(super) fn went(&mut self, is_well: bool) {
+        self.fails = !is_well;
+    }
+
+    pub(super) fn fails(&self) -> bool {
+        self.fails
+    }
 }
 
 impl Logged {
     /// Time goes by: what nobody flushes goes to the back end, too.
     pub fn tick(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.follow.closed_ns) >= self.config.open_ns {
+        let open_ns = if self.policy.bypass == Bypass::All { 0 } else { self.config.open_ns };
+        if now_ns.saturating_sub(self.follow.closed_ns) >= open_ns {
             self.follow.closed_ns = now_ns;
             self.log.close(false);
-            self.follow.flush_due = true;
+            self.follow.flush_due = !self.has_followed();
         }
-        if !self.has_followed() && self.ages.oldest_ns().is_none() {
+        if self.log.next() > self.log.first && self.ages.oldest_ns().is_none() {
             // Records that were found, not appended, are as old as the first look at them.
             self.ages.appended(self.log.first, self.log.next(), now_ns);
         }
@@ -53,11 +68,11 @@ impl Logged {
     /// Whether everything is on the back end, for good.
     #[must_use]
     pub fn has_followed(&self) -> bool {
-        self.log.next() == self.log.first
+        self.log.next() == self.log.first && !self.bypass.is_dirty()
     }
 
     pub(super) fn order_run(&mut self, now_ns: u64) -> Option<Order> {
-        if now_ns < self.follow.retry_ns || self.follow.live == self.config.runs_max {
+        if now_ns < self.follow.retry_ns || self.follow.live == self.config.runs_max || self.bypass.wants_flush() {
             return None;
         }
         let run = self.log.next_write_back(self.config.buffer_sectors - (BLOCK_SECTORS - 1))?;
@@ -104,29 +119,44 @@ impl Logged {
             return self.run_ended(now_ns, run, Err(IoError::Failed));
         }
         let id = self.start(Role::Run { run });
-        self.ready.push_back(Order::WriteBackend { id, buffer: Buffer::Run(run as u32), sectors });
+        let from = Place { memory: Memory::Driver(Buffer::Run(run as u32)), skip: sectors.start % BLOCK_SECTORS };
+        self.ready.push_back(Order::WriteBackend { id, from, sectors });
     }
 
     pub(super) fn run_ended(&mut self, now_ns: u64, run: usize, result: Result<(), IoError>) {
         let it = self.follow.runs[run].take().expect("a run ends once");
         self.follow.live -= 1;
         self.log.written_back(&it.run.sectors, result.is_ok());
-        if result.is_err() {
-            self.follow.retry_ns = now_ns + self.config.retry_ns;
+        self.follow.went(result.is_ok());
+        if let Err(error) = result {
             self.counts.failed_runs += 1;
+            self.follow_failed(now_ns, error);
         } else {
             self.counts.runs += 1;
             self.counts.run_bytes += (it.run.sectors.end - it.run.sectors.start) * SECTOR_BYTES;
         }
     }
 
-    /// Behind a boundary; and where room is short or time has passed.
+    /// Whoever waits for the back end is told that it fails; what he waits for is tried again.
+    fn follow_failed(&mut self, now_ns: u64, error: IoError) {
+        self.follow.retry_ns = now_ns + self.config.retry_ns;
+        for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.level == Durability::Backend) {
+            self.ready.push_back(Order::Answer { token: waiter.token, result: Err(error) });
+        }
+    }
+
+    /// Behind a boundary; where room is short or time has passed; and for what passed the log.
     pub(super) fn order_backend_flush(&mut self, now_ns: u64) -> Option<Order> {
         let is_short = self.log.is_full() || !self.waiting.is_empty();
-        let wanted = self.log.waits_for_flush() || self.follow.flush_due || is_short;
-        if !wanted || now_ns < self.follow.retry_ns || self.follow.flushing || !self.log.flush_begins() {
+        let for_log = self.log.waits_for_flush() || self.follow.flush_due || is_short;
+        let for_bypasses = self.bypass.wants_flush() || (self.follow.flush_due && self.bypass.is_dirty());
+        if !(for_log || for_bypasses) || now_ns < self.follow.retry_ns || self.bypass.delays_flush() {
             return None;
         }
+        if self.follow.flushing || !self.log.flush_begins(for_bypasses) {
+            return None;
+        }
+        self.bypass.flush_begins();
         (self.follow.flushing, self.follow.flush_due) = (true, false);
         let id = self.start(Role::FlushBackend);
         Some(Order::FlushBackend { id })
@@ -138,14 +168,17 @@ impl Logged {
             self.rewritten(self.log.flushing_until());
         }
         self.log.flushed_back(result.is_ok());
-        if result.is_err() {
-            self.follow.retry_ns = now_ns + self.config.retry_ns;
+        self.follow.went(result.is_ok());
+        self.bypasses_flushed(result.is_ok());
+        if let Err(error) = result {
             self.counts.failed_flushes += 1;
+            self.follow_failed(now_ns, error);
         } else {
             self.counts.backend_flushes += 1;
         }
         self.checks.left(self.log.first);
         self.ages.left(self.log.first, self.log.next());
+        self.settle_waiters();
     }
 
     pub(super) fn order_tail(&mut self) -> Option<Order> {

@@ -7,9 +7,9 @@
 //!
 //! How: [`Logged::submit`] takes requests, [`Logged::next_order`] says what is to be done, [`Logged::done`] takes what was.
 //! 1. A change becomes a record. Records gather while groups are under way; the next group takes them all. It is answered
-//!    when its group is there, and those before it ([`serve`]).
+//!    when its group is there, and those before it ([`serve`]). Large writes may pass the log ([`bypass`]).
 //! 2. A flush, and a change with FUA, closes the epoch and waits for a flush of the log's disk; one at a time, for all that
-//!    wait.
+//!    wait. Where its owner wants that ([`policy`]), it waits until the back end has it.
 //! 3. A read asks the map: what a record has comes from the log and is checked block by block, the rest from the back end.
 //! 4. Runs are gathered from the log and written to the back end ([`follow`]); then it is flushed, the tail is written down,
 //!    and the next epoch follows.
@@ -20,6 +20,7 @@
 //! Limits: what does not fit the log waits, first come first served. When the log's disk fails, changes fail from then on.
 
 mod age;
+mod bypass;
 mod checks;
 mod counts;
 mod follow;
@@ -27,6 +28,7 @@ mod loss;
 mod lost;
 mod opening;
 mod order;
+mod policy;
 mod regions;
 mod serve;
 
@@ -38,6 +40,7 @@ pub use loss::LOST_MAX;
 pub use lost::{LostExtent, LostExtents};
 pub use opening::{KnownRegions, OnDisk, Opening};
 pub use order::{Buffer, Memory, Order, OrderId, Place, Request, Wish};
+pub use policy::{Bypass, Durability, LogPolicy};
 pub use regions::{REGION_SECTORS, RegionImage, RegionSet, regions_of};
 
 use super::record::BLOCK_SECTORS;
@@ -46,6 +49,7 @@ use crate::IoError;
 use age::Ages;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use bypass::Bypasses;
 use checks::Checks;
 use serve::{Change, FlushWaiter, Piece, Read};
 
@@ -73,6 +77,7 @@ enum Role {
     Piece { piece: Piece, buffer: u32 },
     ReadBackend { read: usize },
     Run { run: usize },
+    Bypass { request: Request },
     FlushBackend,
     Regions,
 }
@@ -113,16 +118,26 @@ impl<T> Slab<T> {
     }
 }
 
+/// A change that is not in the log yet.
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    /// The back end could not take it.
+    must_log: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Logged {
     config: LoggedConfig,
+    policy: LogPolicy,
+    bypass: Bypasses,
     log: Log,
     roles: Slab<Role>,
     /// Orders that wait for nothing.
     ready: VecDeque<Order>,
     /// Changes that the log has no room for yet.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Waiting>,
     /// Changes in the log that are not answered, in order of their records.
     changes: VecDeque<Change>,
     flush_waiters: Vec<FlushWaiter>,
@@ -165,6 +180,8 @@ impl Logged {
             ages: Ages::new(),
             counts: LoggedCounts::default(),
             config,
+            policy: LogPolicy::default(),
+            bypass: Bypasses::default(),
             log,
             roles: Slab::new(),
             ready: VecDeque::new(),
@@ -186,6 +203,18 @@ impl Logged {
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// What its owner chose.
+    #[must_use]
+    pub fn policy(&self) -> LogPolicy {
+        self.policy
+    }
+
+    /// The owner chose something else. It counts for what is asked from now on.
+    pub fn set_policy(&mut self, now_ns: u64, policy: LogPolicy) {
+        self.policy = policy;
+        self.append_waiting(now_ns);
     }
 
     /// What happened so far.
@@ -218,11 +247,15 @@ impl Logged {
         match request.wish {
             Wish::Read => self.read(&request),
             Wish::Flush => {
-                let needs = self.log.close(true);
-                self.wait_for_flush(FlushWaiter { token: request.token, needs });
+                let needs = self.close_boundary();
+                if self.take_owed_failure() {
+                    return self.answer(request.token, Err(IoError::Lost));
+                }
+                let (needs_answers, level) = (self.bypass.answers(), self.policy.durability);
+                self.wait_for_flush(FlushWaiter { token: request.token, needs, needs_answers, level });
             }
             Wish::Write { .. } | Wish::Zero { .. } => {
-                self.waiting.push_back(request);
+                self.waiting.push_back(Waiting { request, must_log: false });
                 self.append_waiting(now_ns);
             }
         }
@@ -270,6 +303,7 @@ impl Logged {
             Role::Piece { piece, buffer } => self.piece_read(now_ns, piece, buffer, result, checks),
             Role::ReadBackend { read } => self.read_went_on(read, result),
             Role::Run { run } => self.run_ended(now_ns, run, result),
+            Role::Bypass { request } => self.bypass_ended(request, result),
             Role::FlushBackend => self.backend_flushed(now_ns, result),
             Role::Regions => self.regions_written(now_ns, result),
         }

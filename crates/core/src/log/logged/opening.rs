@@ -90,7 +90,9 @@ mod tests {
 
     fn image(life: u64) -> RegionImage {
         let mut image = RegionImage::new(life, SECTORS);
-        [2, 3, 9].map(|region| image.dirty.insert(region));
+        for region in [2, 3, 9] {
+            image.dirty.insert(region);
+        }
         image.lost.insert(1..4, Some(7));
         image
     }

@@ -39,6 +39,8 @@ pub struct Request {
     pub wish: Wish,
     /// Where; ignored by a flush.
     pub sectors: Range<u64>,
+    /// Sectors of the whole change, if this is a part of it.
+    pub whole_sectors: u64,
 }
 
 /// Memory of the driver's. Each holds [`super::LoggedConfig::buffer_sectors`]. What goes between it and a disk lies in it as it does
@@ -137,7 +139,7 @@ pub enum Order {
         /// Its name.
         id: OrderId,
         /// From.
-        buffer: Buffer,
+        from: Place,
         /// Where.
         sectors: Range<u64>,
     },

@@ -25,7 +25,7 @@
 
 use super::super::Tail;
 use super::lost::LostExtents;
-use super::{Logged, Order, Request, Role};
+use super::{Logged, Order, Role};
 use crate::IoError;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -279,13 +279,13 @@ impl Logged {
         if it.writing.is_some() || now_ns < it.retry_ns {
             return None;
         }
-        let waits = self.waiting.front().is_some_and(|first| !it.has(regions_of(&first.sectors)));
+        let waits = self.waiting.front().is_some_and(|first| !it.has(regions_of(&first.request.sectors)));
         let clears = now_ns >= it.clear_ns && !it.known.dirty.is_empty();
         if !waits && !clears && it.ahead.is_none() && self.knows_lost() {
             return None;
         }
         let waiting: Vec<Range<u64>> =
-            self.waiting.iter().take(WAITING_MAX).map(|Request { sectors, .. }| sectors.clone()).collect();
+            self.waiting.iter().take(WAITING_MAX).map(|it| it.request.sectors.clone()).collect();
         let none = RegionSet::empty_like(&it.known.dirty);
         let dirty = it.next_dirty(&waiting, clears.then(|| self.regions_in_use(none)));
         let (lost, version) = (self.loss.lost.clone(), self.loss.version);

@@ -2,7 +2,9 @@
 
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::{Group, Kind, Record, RecordId};
+use super::bypass::Route;
 use super::loss::Rewrite;
+use super::policy::Durability;
 use super::{Buffer, Logged, Memory, Order, Place, Request, Role, Wish};
 use crate::IoError;
 use alloc::vec::Vec;
@@ -17,11 +19,15 @@ pub(super) struct Change {
     fua_until: Option<RecordId>,
 }
 
-/// Somebody waits until records before that are durable.
+/// Somebody waits until records before that are durable, and what passed the log before.
 #[derive(Debug)]
 pub(super) struct FlushWaiter {
     pub(super) token: u64,
     pub(super) needs: RecordId,
+    /// So many that passed the log are flushed.
+    pub(super) needs_answers: u64,
+    /// Where.
+    pub(super) level: Durability,
 }
 
 /// A read under way.
@@ -56,12 +62,26 @@ pub(super) struct Piece {
 impl Logged {
     /// Takes changes into the log as long as it has room.
     pub(super) fn append_waiting(&mut self, now_ns: u64) {
-        while let Some(sectors) = self.waiting.front().map(|first| first.sectors.clone()) {
-            let rewrite = self.may_rewrite(&sectors);
-            if !self.broken && (rewrite == Rewrite::Later || !self.admits(&sectors)) {
+        while let Some(waiting) = self.waiting.front() {
+            let request = waiting.request.clone();
+            match self.route(waiting) {
+                Route::Log => {}
+                Route::Around => {
+                    self.waiting.pop_front();
+                    self.bypass(request);
+                    continue;
+                }
+                Route::Wait => {
+                    // What is left goes at once.
+                    self.log.close(false);
+                    self.follow.flush_due = true;
+                    return;
+                }
+            }
+            let rewrite = self.may_rewrite(&request.sectors);
+            if !self.broken && (rewrite == Rewrite::Later || !self.admits(&request.sectors)) {
                 return;
             }
-            let Some(request) = self.waiting.front() else { return };
             let sectors = (request.sectors.end - request.sectors.start) as u32;
             let (kind, fua) = match request.wish {
                 Wish::Write { fua } => (Kind::Data, fua),
@@ -78,7 +98,7 @@ impl Logged {
             let Some(id) = self.log.append(record) else { return };
             self.checks.append(record.blocks());
             self.ages.appended(self.log.first, id, now_ns);
-            let fua_until = fua.then(|| self.log.close(true));
+            let fua_until = fua.then(|| self.close_boundary());
             self.changes.push_back(Change { id, token, fua_until });
             self.waiting.pop_front();
         }
@@ -112,7 +132,10 @@ impl Logged {
             let change = self.changes.pop_front().expect("each record has its change");
             assert_eq!(change.id, id, "changes are answered in their order");
             match change.fua_until {
-                Some(needs) => self.wait_for_flush(FlushWaiter { token: change.token, needs }),
+                Some(needs) => {
+                    let (token, level) = (change.token, self.policy.fua);
+                    self.wait_for_flush(FlushWaiter { token, needs, needs_answers: 0, level });
+                }
                 None => self.answer(change.token, Ok(())),
             }
         }
@@ -121,16 +144,39 @@ impl Logged {
     pub(super) fn wait_for_flush(&mut self, waiter: FlushWaiter) {
         if self.broken {
             self.answer(waiter.token, Err(IoError::Lost));
-        } else if waiter.needs <= self.log.durable {
+        } else if self.is_met(&waiter) {
             self.answer(waiter.token, Ok(()));
         } else {
             self.flush_waiters.push(waiter);
         }
     }
 
+    fn is_met(&self, waiter: &FlushWaiter) -> bool {
+        let there = match waiter.level {
+            Durability::Local => waiter.needs <= self.log.durable,
+            // Also in the log: a recovery that found less of it would write that over what the back end has.
+            Durability::Backend => waiter.needs <= self.log.durable.min(self.log.first),
+        };
+        there && waiter.needs_answers <= self.bypass.settled()
+    }
+
+    /// Answers those who have what they wait for.
+    pub(super) fn settle_waiters(&mut self) {
+        let mut waiters = core::mem::take(&mut self.flush_waiters);
+        waiters.retain(|waiter| {
+            let is_met = self.is_met(waiter);
+            if is_met {
+                self.answer(waiter.token, Ok(()));
+            }
+            !is_met
+        });
+        self.flush_waiters = waiters;
+    }
+
     pub(super) fn order_log_flush(&mut self) -> Option<Order> {
         let before = self.log.written();
-        if self.log_flush || self.broken || !self.flush_waiters.iter().any(|waiter| waiter.needs <= before) {
+        let wanted = |waiter: &FlushWaiter| waiter.needs <= before && waiter.needs > self.log.durable;
+        if self.log_flush || self.broken || !self.flush_waiters.iter().any(wanted) {
             return None;
         }
         self.log_flush = true;
@@ -145,9 +191,7 @@ impl Logged {
         }
         self.counts.log_flushes += 1;
         self.log.flushed_disk(before);
-        for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.needs <= before) {
-            self.ready.push_back(Order::Answer { token: waiter.token, result: Ok(()) });
-        }
+        self.settle_waiters();
     }
 
     /// The log's disk cannot be written: nothing new is promised.

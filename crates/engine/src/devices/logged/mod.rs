@@ -11,9 +11,11 @@
 //! | `memory` | buffers in frames of the shard's arena |
 //! | `regions` | who keeps the region map, beside the configuration |
 //! | `status` | how the log is, for other threads |
+//! | `control` | what its owner chooses, from other threads |
 //!
 //! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
 
+mod control;
 mod memory;
 mod open;
 mod regions;
@@ -32,6 +34,7 @@ use forebay_wire::disk::log_tail::LogTail;
 use super::check::check;
 use super::pending::Pending;
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
+pub use control::LogControl;
 pub use forebay_core::log::logged::KnownRegions;
 use memory::{BlockSums, Buffers, Span};
 pub use open::{LogOpenError, LogPlace};
@@ -120,6 +123,9 @@ pub struct LoggedDevice {
     ended: Vec<DeviceDone>,
     ended_below: Vec<DeviceDone>,
     tick_ns: u64,
+    control: LogControl,
+    /// Of the control, what was taken up last.
+    control_version: u64,
     status: LogStatus,
     /// Something happened that the status does not tell.
     is_stale: bool,
@@ -150,6 +156,19 @@ impl LoggedDevice {
     #[must_use]
     pub fn status(&self) -> LogStatus {
         self.status.clone()
+    }
+
+    /// Its policy, for other threads. At first nothing passes the log, and the log is enough for a flush.
+    #[must_use]
+    pub fn control(&self) -> LogControl {
+        self.control.clone()
+    }
+
+    fn take_policy(&mut self, now_ns: u64) {
+        if let Some(policy) = self.control.since(&mut self.control_version) {
+            self.logged.set_policy(now_ns, policy);
+            self.is_stale = true;
+        }
     }
 
     fn tell(&mut self, now_ns: u64) {
@@ -197,8 +216,8 @@ impl LoggedDevice {
                 let span = self.span(to.memory, to.skip);
                 self.backend.submit(now_ns, self.buffers.placed(of_sectors(id, OpKind::Read, &sectors), span));
             }
-            Order::WriteBackend { id, buffer, sectors } => {
-                let span = self.buffers.span(buffer, sectors.start % 8);
+            Order::WriteBackend { id, from, sectors } => {
+                let span = self.span(from.memory, from.skip);
                 let op = of_sectors(id, OpKind::Write { fua: false }, &sectors);
                 self.backend.submit(now_ns, self.buffers.placed(op, span));
             }
@@ -342,15 +361,16 @@ impl LoggedDevice {
             OpKind::Trim { fua } => Wish::Zero { fua, no_hole: false },
             OpKind::WriteZeroes { fua, no_hole } => Wish::Zero { fua, no_hole },
         };
+        let whole_sectors = sectors.end - sectors.start;
         if !matches!(wish, Wish::Write { .. }) {
-            return self.logged.submit(now_ns, Request { token: token_of(index, 0), wish, sectors });
+            return self.logged.submit(now_ns, Request { token: token_of(index, 0), wish, sectors, whole_sectors });
         }
-        let parts = (sectors.end - sectors.start).div_ceil(RECORD_SECTORS_MAX);
+        let parts = whole_sectors.div_ceil(RECORD_SECTORS_MAX);
         self.pending.get_mut(index).left = parts as u32;
         for part in 0..parts {
             let first = sectors.start + part * RECORD_SECTORS_MAX;
             let sectors = first..(first + RECORD_SECTORS_MAX).min(sectors.end);
-            self.logged.submit(now_ns, Request { token: token_of(index, part), wish, sectors });
+            self.logged.submit(now_ns, Request { token: token_of(index, part), wish, sectors, whole_sectors });
         }
     }
 }
@@ -375,6 +395,7 @@ impl Device for LoggedDevice {
         }
         match self.pending.insert(Job { op, left: 1, result: Ok(()) }) {
             Ok(index) => {
+                self.take_policy(now_ns);
                 self.start(now_ns, index);
                 (self.gathers, self.is_stale) = (true, true);
                 if op.kind == OpKind::Read || op.kind == OpKind::Flush {
@@ -394,6 +415,7 @@ impl Device for LoggedDevice {
             self.ended(now_ns, &ended);
         }
         self.ended_below = below;
+        self.take_policy(now_ns);
         self.poll_regions(now_ns);
         if now_ns >= self.tick_ns {
             self.tick_ns = now_ns + TICK_NS;
@@ -419,5 +441,8 @@ impl Device for LoggedDevice {
         let first = doubts.len();
         self.backend.in_doubt(doubts);
         doubts[first..].iter_mut().for_each(|doubt| doubt.is_lost = false);
+        // But what passed the log is nowhere else.
+        let bytes = |sectors: std::ops::Range<u64>| sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
+        doubts.extend(self.logged.in_doubt().map(|sectors| Doubt { range: bytes(sectors), is_lost: true }));
     }
 }

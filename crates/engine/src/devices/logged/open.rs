@@ -14,7 +14,8 @@ use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 use super::memory::{BlockSums, Buffers, CONFIG};
 use super::regions::RegionStore;
 use super::{
-    GROUP_SECTORS_MAX, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES, limits,
+    GROUP_SECTORS_MAX, LogControl, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES,
+    limits,
 };
 use crate::device::{self, Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
 use crate::devices::pending::Pending;
@@ -343,6 +344,8 @@ impl LoggedDevice {
             ended: Vec::new(),
             ended_below: Vec::new(),
             tick_ns: 0,
+            control: LogControl::default(),
+            control_version: 0,
             status,
             is_stale: true,
             status_ns: 0,

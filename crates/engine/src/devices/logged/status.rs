@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_core::log::logged::{Logged, LoggedCounts};
+use forebay_core::log::logged::{LogPolicy, Logged, LoggedCounts};
 
 use super::SECTOR_BYTES;
 
@@ -31,6 +31,8 @@ pub struct LogSnapshot {
     pub epochs_open: u64,
     /// The age of the oldest record that is not there; 0 when all are.
     pub lag_ns: u64,
+    /// What it works by now.
+    pub policy: LogPolicy,
     /// What happened so far.
     pub counts: LoggedCounts,
     /// The log's disk failed: changes fail since.
@@ -55,6 +57,7 @@ impl LogSnapshot {
             followed_record: log.first(),
             epochs_open: log.epochs() as u64,
             lag_ns: logged.lag_ns(now_ns),
+            policy: logged.policy(),
             counts: logged.counts(),
             is_broken: logged.is_broken(),
             has_followed: logged.has_followed(),

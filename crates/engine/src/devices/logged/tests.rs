@@ -2,6 +2,7 @@ mod loss;
 
 use std::cell::RefCell;
 
+use forebay_core::log::logged::{Bypass, LogPolicy};
 use forebay_policy::rng::Rng;
 
 use super::*;
@@ -160,11 +161,15 @@ impl Rig {
 
 #[test]
 fn it_is_a_device_like_any_other() {
-    for seed in 0..4 {
+    let large = Bypass::Large { bytes_min: 8 << 10 };
+    let policies = [LogPolicy::default(), LogPolicy { bypass: large, ..LogPolicy::default() }, LogPolicy::THROUGH];
+    for (seed, policy) in (0..6).zip(policies.iter().cycle()) {
         let mut rig = Rig::new();
         let mut device = rig.open().unwrap();
+        device.control().set(*policy);
         let plan = Plan { seed, operations: 2_000, depth: 8 };
         conform(&mut device, &mut rig.clock, &rig.arena, plan);
+        assert_eq!(device.logged().counts().bypasses > 0, policy.bypass != Bypass::Never);
     }
 }
 
@@ -235,6 +240,32 @@ fn the_status_tells_how_far_the_back_end_is() {
     let now = status.get();
     assert_eq!((now.followed_record, now.dirty_bytes, now.lag_ns, now.used_bytes), (5, 0, 0, 0));
     assert_eq!((now.counts.runs, now.counts.run_bytes, now.counts.backend_flushes), (1, 5 * 4096, 1));
+}
+
+#[test]
+fn a_log_that_is_switched_to_through_drains_and_stays_empty() {
+    let mut rig = Rig::new();
+    let mut device = rig.open().unwrap();
+    let status = device.status();
+    for nth in 0..50 {
+        rig.run(&mut device, rig.op(OpKind::Write { fua: false }, nth * 4096, 4096));
+    }
+    device.control().set(LogPolicy::THROUGH);
+    rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
+    rig.clock.0 += STATUS_NS;
+    rig.turn(&mut device);
+    let drained = status.get();
+    assert_eq!((drained.policy, drained.followed_record, drained.has_followed), (LogPolicy::THROUGH, 50, true));
+    for nth in 0..20 {
+        rig.run(&mut device, rig.op(OpKind::Write { fua: nth % 4 == 0 }, nth * 4096, 4096));
+        rig.run(&mut device, rig.op(OpKind::WriteZeroes { fua: nth % 5 == 0, no_hole: true }, nth * 4096, 4096));
+    }
+    rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
+    rig.clock.0 += STATUS_NS;
+    rig.turn(&mut device);
+    let now = status.get();
+    assert_eq!((now.appended_record, now.counts.bypasses, now.has_followed), (50, 40, true));
+    assert_eq!(now.counts.groups, drained.counts.groups);
 }
 
 #[test]
