@@ -3,6 +3,9 @@
 Each round: mount, check every file, write and sync files until the server is killed, start it again, replay the
 journal (a mount does it), check the file system. What is promised: the file system is sound, for its own flushes were
 honoured; and a file whose fsync had returned is whole. What was under way at the kill may or may not have happened.
+
+With write-back the back end alone, as it is at the kill, is what is left when the cache disk is lost: a file system that
+recovers as after a power cut.
 """
 
 import hashlib
@@ -12,6 +15,7 @@ import threading
 import time
 
 from .process import run
+from .server import Volume
 from .stage import Rig
 from .verdict import check, equal, need, seed
 
@@ -77,19 +81,24 @@ def verify(directory, states):
         states[name] = {found}
 
 
-def survives_kills(make, inspect, size_bytes):
-    """`make` formats a device and `inspect` examines it without changing it; both are commands that take its path."""
+def survives_kills(make, inspect, size_bytes, keys=None, orphan=None):
+    """`make` formats a device and `inspect` examines it without changing it; both are commands that take its path. `keys`: of
+    the volume. `orphan(rig, image)`: looks at a copy of the back end, taken at each kill."""
     need(make[0], inspect[0])
     numbers = random.Random(seed())
     states, done = {}, 0
     with Rig() as rig:
         image = rig.image("disk", size_bytes)
         back = rig.backend("file", image)
-        forebay = rig.forebay({"v": back}, cache={"memory": "56MiB", "disk_size": "64MiB"})
+        volumes = {"v": Volume("v", back, keys or {})}
+        forebay = rig.forebay(volumes, cache={"memory": "96MiB", "disk_size": "64MiB"})
         disk = rig.fuse_disk(forebay.uri())
         run(*make, disk.attach())
         for _ in range(ROUNDS):
-            done += crash(rig, forebay, disk, states, numbers)
+            left = rig.path("left") if orphan else None
+            done += crash(rig, forebay, disk, states, numbers, lambda: left and copy(image, left))
+            if orphan:
+                orphan(rig, left)
             disk = rig.fuse_disk(forebay.uri())
             disk.attach()
             disk.mount(rig.path("mnt"))
@@ -97,6 +106,7 @@ def survives_kills(make, inspect, size_bytes):
             disk.unmount()
             run(*inspect, disk.device)
         disk.close()
+        forebay.verb("flush", "v", "--to", "backend")
         check(done > ROUNDS, f"only {done} files were written: too few to mean anything")
         run("qemu-img", "compare", "-f", "raw", "-F", "raw", forebay.uri(), image)
         forebay.stop()
@@ -105,7 +115,12 @@ def survives_kills(make, inspect, size_bytes):
         print(f"{done} files were written and synced in {ROUNDS} rounds")
 
 
-def crash(rig, forebay, disk, states, numbers):
+def copy(image, to):
+    """As it is now, holes included."""
+    run("cp", "--sparse=always", image, to)
+
+
+def crash(rig, forebay, disk, states, numbers, at_kill):
     """Writes until the server is killed, and starts it again; returns how many files were done."""
     disk.mount(rig.path("mnt"))
     writer = Writer(rig.path("mnt"), numbers, states)
@@ -115,6 +130,7 @@ def crash(rig, forebay, disk, states, numbers):
     forebay.kill()
     writer.join(60)
     check(not writer.is_alive(), "a write hangs after the kill")
+    at_kill()
     disk.close()
     forebay.start()
     return writer.done
