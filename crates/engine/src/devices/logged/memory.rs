@@ -33,6 +33,18 @@ pub(super) struct Span {
     at: u32,
 }
 
+/// The checksum of each block of these sectors, which are `bytes`.
+pub(super) fn sums_of(space: u32, sectors: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let (mut first, mut bytes) = (sectors.start, bytes);
+    std::iter::from_fn(move || {
+        let end = (first / BLOCK_SECTORS * BLOCK_SECTORS + BLOCK_SECTORS).min(sectors.end);
+        let (now, later) = bytes.split_at(((end - first) * SECTOR_BYTES) as usize);
+        let sum = (first < sectors.end).then(|| log::payload_checksum(space, first, now));
+        (first, bytes) = (end, later);
+        sum
+    })
+}
+
 /// The checksums of blocks, as they are met.
 #[derive(Debug)]
 pub(super) struct BlockSums {

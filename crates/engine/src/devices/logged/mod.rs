@@ -18,6 +18,7 @@
 mod control;
 mod memory;
 mod open;
+mod pieces;
 mod regions;
 mod status;
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Finding the log again: its tail, its groups, where it ends; then the disk and the back end are flushed, and a new life
 //! begins.
 //!
-//! How: [`forebay_core::log::Scan`] says where the next group would lie; the ring is read in long pieces, one pass from the
-//! tail on. Bytes are summed up only in groups that nobody knew to be durable.
+//! How: [`forebay_core::log::Scan`] says where the next group would lie; the ring is read once, from the tail on, in
+//! long pieces and ahead ([`super::pieces`]). Sums of bytes decide only about groups that nobody knew to be durable.
 //!
 //! Blocking: nothing is served yet.
 
 use forebay_core::log::logged::{Buffer, KnownRegions, Logged, OnDisk, Opening, RegionImage, regions_of};
 use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
-use forebay_wire::disk::log::{Content, Found, Group, decode, descriptor_sectors};
+use forebay_wire::disk::log::{Content, Found, Group, decode};
 use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 
-use super::memory::{BlockSums, Buffers, CONFIG};
+use super::memory::{Buffers, CONFIG, sums_of};
+use super::pieces::Pieces;
 use super::regions::RegionStore;
 use super::{
     GROUP_SECTORS_MAX, LogControl, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES,
@@ -37,7 +38,7 @@ pub struct LogPlace {
 }
 
 impl LogPlace {
-    fn ring_sectors(&self) -> u64 {
+    pub(super) fn ring_sectors(&self) -> u64 {
         (self.bytes - TAILS_BYTES as u64) / SECTOR_BYTES
     }
 
@@ -81,17 +82,6 @@ pub enum LogOpenError {
     },
 }
 
-/// Blocking operations on a disk, through a buffer.
-struct Reader<'a> {
-    disk: &'a mut dyn Device,
-    buffers: &'a Buffers,
-    place: LogPlace,
-    reactor: &'a mut dyn Reactor,
-    /// What was read last, and from which position.
-    bytes: Vec<u8>,
-    begin: u64,
-}
-
 /// One operation, waited for.
 fn carry_out(
     device: &mut dyn Device,
@@ -123,42 +113,23 @@ fn flush(token: u64) -> DeviceOp {
     DeviceOp { token, kind: OpKind::Flush, offset: 0, length: 0, frame: FrameId(0), at: 0 }
 }
 
-impl Reader<'_> {
-    fn read(&mut self, offset: u64, bytes: usize, at_sector: u64) -> Result<Vec<u8>, LogOpenError> {
-        let span = self.buffers.span(Buffer::Group(0), at_sector);
-        let op = DeviceOp { kind: OpKind::Read, offset, length: bytes as u64, ..flush(0) };
-        carry_out(self.disk, self.reactor, self.buffers.placed(op, span), "read")?;
-        let mut copy = vec![0; bytes];
-        self.buffers.take(span, &mut copy);
-        Ok(copy)
-    }
+/// The tail's copies.
+fn tails(
+    disk: &mut dyn Device,
+    buffers: &Buffers,
+    place: &LogPlace,
+    reactor: &mut dyn Reactor,
+) -> Result<Vec<u8>, LogOpenError> {
+    let span = buffers.span(Buffer::Group(0), 0);
+    let op = DeviceOp { kind: OpKind::Read, offset: place.offset, length: TAILS_BYTES as u64, ..flush(0) };
+    carry_out(disk, reactor, buffers.placed(op, span), "read")?;
+    let mut copies = vec![0; TAILS_BYTES];
+    buffers.take(span, &mut copies);
+    Ok(copies)
+}
 
-    /// At least so many sectors from a position on, if the ring has them.
-    fn from(&mut self, position: u64, sectors: u64) -> Result<&[u8], LogOpenError> {
-        let ring = self.place.ring_sectors();
-        let skip = |begin: u64| ((position - begin) * SECTOR_BYTES) as usize;
-        let has = position >= self.begin && self.bytes.len() >= skip(self.begin) + (sectors * SECTOR_BYTES) as usize;
-        if !has {
-            let to_end = ring - position % ring;
-            let count = GROUP_SECTORS_MAX.min(to_end);
-            self.bytes = self.read(self.place.offset_of(position), (count * SECTOR_BYTES) as usize, position % 8)?;
-            self.begin = position;
-        }
-        Ok(&self.bytes[skip(self.begin)..])
-    }
-
-    /// The group at a position, if one is there.
-    fn group(&mut self, position: u64) -> Result<Option<Group<'_>>, LogOpenError> {
-        let LogPlace { seed, space, .. } = self.place;
-        let mut sectors = 1;
-        if let Found::Longer(all) = decode(seed, space, position, self.from(position, 1)?) {
-            sectors = all as u64;
-        }
-        match decode(seed, space, position, self.from(position, sectors)?) {
-            Found::Group(group) => Ok(Some(group)),
-            Found::Longer(_) | Found::End => Ok(None),
-        }
-    }
+fn unread(error: IoError) -> LogOpenError {
+    LogOpenError::Io { doing: "read", error }
 }
 
 /// A group as it was found, by itself.
@@ -170,12 +141,29 @@ struct Kept {
     life: u64,
     records: Vec<Record>,
     sums: Vec<Vec<u32>>,
+    /// In sectors.
+    descriptor: u64,
+    sectors: u64,
 }
 
 impl Kept {
-    fn of(group: &Group<'_>) -> Self {
+    /// The group at a position, if one is there.
+    fn at(pieces: &mut Pieces<'_>, place: &LogPlace, position: u64, is_next: bool) -> Result<Option<Self>, IoError> {
+        let mut bytes = pieces.sectors(position, 1, is_next)?;
+        if let Found::Longer(all) = decode(place.seed, place.space, position, &bytes) {
+            bytes = pieces.sectors(position, all as u64, is_next)?;
+        }
+        match decode(place.seed, place.space, position, &bytes) {
+            Found::Group(group) => Ok(Some(Self::of(&group, (bytes.len() as u64) / SECTOR_BYTES))),
+            Found::Longer(_) | Found::End => Ok(None),
+        }
+    }
+
+    fn of(group: &Group<'_>, descriptor: u64) -> Self {
         let head = *group.head();
         let mut kept = Self {
+            descriptor,
+            sectors: u64::from(head.sectors),
             position: head.position,
             first: head.first_record,
             epoch: head.epoch,
@@ -204,56 +192,55 @@ impl Kept {
 }
 
 /// All groups from the tail on, and the log that they make.
-fn scan(reader: &mut Reader<'_>, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<u32>>), LogOpenError> {
-    let mut scan = Scan::new(limits(reader.place.bytes), Ring::new(reader.place.ring_sectors(), tail.position), tail);
-    let mut kept: Vec<Kept> = Vec::new();
+fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<u32>>), IoError> {
+    let mut scan = Scan::new(limits(place.bytes), Ring::new(place.ring_sectors(), tail.position), tail);
+    let mut kept: Vec<(Kept, bool)> = Vec::new();
     loop {
-        let mut here = Vec::new();
         let [next, wrapped] = scan.next();
-        for position in [next, wrapped] {
-            if let Some(group) = reader.group(position)? {
-                here.push(Kept::of(&group));
-            }
-            if next == wrapped {
-                break;
-            }
+        let mut here: Vec<Kept> = Kept::at(pieces, place, next, true)?.into_iter().collect();
+        if wrapped != next {
+            here.extend(Kept::at(pieces, place, wrapped, false)?);
         }
         let found: Vec<FoundGroup<'_>> = here.iter().map(Kept::found).collect();
         let Some(at) = scan.found_one_of(&found) else { break };
-        kept.push(here.swap_remove(at));
+        let group = here.swap_remove(at);
+        // What it says of later groups is not known yet: whether it must be whole turns out in the end.
+        let bytes = pieces.sectors(group.position, group.sectors, true);
+        let is_whole = bytes.is_ok_and(|bytes| group.is_whole(&bytes, place.space));
+        kept.push((group, is_whole));
     }
-    for group in scan.unverified() {
-        let Some(found) = kept.iter().find(|it| it.position == group.position) else { continue };
-        if !is_whole(reader, found)? {
-            scan.cut(group.position);
-            break;
-        }
+    let is_whole = |position: u64| {
+        let at = kept.binary_search_by_key(&position, |(group, _)| group.position);
+        at.is_ok_and(|at| kept[at].1)
+    };
+    let torn = scan.unverified().iter().map(|group| group.position).find(|position| !is_whole(*position));
+    if let Some(position) = torn {
+        scan.cut(position);
     }
     let log = scan.into_log(life);
-    let sums = kept.into_iter().flat_map(|it| (it.first..).zip(it.sums));
+    let sums = kept.into_iter().flat_map(|(group, _)| (group.first..).zip(group.sums));
     let inside = tail.first..log.next();
     let sums = sums.filter(|(id, _)| inside.contains(id)).map(|(_, sums)| sums).collect();
     Ok((log, sums))
 }
 
-/// Whether the bytes of a group are those that were written.
-fn is_whole(reader: &mut Reader<'_>, group: &Kept) -> Result<bool, LogOpenError> {
-    let counted: usize = group.sums.iter().map(Vec::len).sum();
-    let mut position = group.position + descriptor_sectors(group.records.len(), counted) as u64;
-    for (record, known) in group.records.iter().zip(&group.sums) {
-        if record.kind != Kind::Data {
-            continue;
+impl Kept {
+    /// Whether the bytes of a group are those that were written.
+    fn is_whole(&self, bytes: &[u8], space: u32) -> bool {
+        let mut payload = bytes.get((self.descriptor * SECTOR_BYTES) as usize..).unwrap_or_default();
+        for (record, known) in self.records.iter().zip(&self.sums) {
+            if record.kind != Kind::Data {
+                continue;
+            }
+            let length = (u64::from(record.sectors) * SECTOR_BYTES) as usize;
+            let Some((bytes, rest)) = payload.split_at_checked(length) else { return false };
+            if !sums_of(space, record.range(), bytes).eq(known.iter().copied()) {
+                return false;
+            }
+            payload = rest;
         }
-        let sectors = u64::from(record.sectors);
-        reader.read(reader.place.offset_of(position), (sectors * SECTOR_BYTES) as usize, position % 8)?;
-        let mut sums = BlockSums::new(reader.place.space);
-        reader.buffers.sum(reader.buffers.span(Buffer::Group(0), position % 8), record.range(), &mut sums);
-        if sums.list != *known {
-            return Ok(false);
-        }
-        position += sectors;
+        true
     }
-    Ok(true)
 }
 
 /// Whether a log may have what the back end lacks.
@@ -280,9 +267,7 @@ impl LoggedDevice {
             return Err(LogOpenError::Sectors(disk.geometry().sector_bytes));
         }
         let buffers = Buffers::new(arena, first_frame);
-        let mut reader =
-            Reader { disk: &mut *disk, buffers: &buffers, place, reactor, bytes: Vec::new(), begin: u64::MAX };
-        let copies = reader.read(place.offset, TAILS_BYTES, 0)?;
+        let copies = tails(&mut *disk, &buffers, &place, reactor)?;
         let known = regions.as_ref().map_or(&KnownRegions::None, |store| store.known());
         let (on_disk, sequence) = match log_tail::newest(place.seed, place.space, &copies) {
             log_tail::Found::Tail(LogTail { sequence, life, position, first_record, group_life, .. }) => {
@@ -296,7 +281,12 @@ impl LoggedDevice {
         let Opening { life, tail, mut image } = Opening::decide(known, on_disk, below.bytes / SECTOR_BYTES);
         let begins = tail.is_none();
         let (log, sums) = match tail {
-            Some(tail) => scan(&mut reader, tail, life)?,
+            Some(tail) => {
+                let mut pieces = Pieces::new(&mut *disk, &buffers, place, reactor);
+                let found = scan(&mut pieces, &place, tail, life);
+                pieces.end();
+                found.map_err(unread)?
+            }
             None => (Log::new(limits(place.bytes), Ring::new(place.ring_sectors(), 0), life), Vec::new()),
         };
         for id in log.first()..log.next() {
