@@ -96,6 +96,8 @@ pub struct Log {
     first: RecordId,
     /// Groups with a record in the log, and whether they are written.
     groups: VecDeque<(Group, bool)>,
+    /// How many of them are not.
+    groups_under_way: usize,
     /// Records before this are in a group.
     grouped: RecordId,
     /// Boundaries before that record.
@@ -129,6 +131,7 @@ impl Log {
             records: VecDeque::new(),
             first: 0,
             groups: VecDeque::new(),
+            groups_under_way: 0,
             grouped: 0,
             grouped_epoch: 0,
             written: 0,
@@ -241,8 +244,7 @@ impl Log {
 
     /// What waits, as one write; `None` when nothing does, enough is under way, or the ring is full.
     pub fn next_group(&mut self) -> Option<Group> {
-        let under_way = self.groups.iter().filter(|(_, is_written)| !is_written).count();
-        if self.grouped == self.next() || under_way == self.limits.groups_max {
+        if self.grouped == self.next() || self.groups_under_way == self.limits.groups_max {
             return None;
         }
         let (mut descriptor_bytes, mut payload, mut end) = (0, 0, self.grouped);
@@ -275,23 +277,21 @@ impl Log {
         let (life, sectors) = (self.life, descriptor + payload);
         let group = Group { records, epoch, life, position, descriptor_sectors: descriptor, sectors };
         self.groups.push_back((group.clone(), false));
+        self.groups_under_way += 1;
         Some(group)
     }
 
     /// A group is on the disk (in its cache at least). Gives the records that may be answered now, in order.
     pub fn group_written(&mut self, position: u64) -> Range<RecordId> {
-        let at = self.groups.iter().position(|(group, is_written)| group.position == position && !is_written);
-        self.groups[at.expect("a group ends once")].1 = true;
         let begin = self.written;
-        for (group, is_written) in &self.groups {
-            if group.records.end <= begin {
-                continue;
-            }
-            if !is_written {
-                break;
-            }
-            self.written = group.records.end;
-        }
+        // A log may have as many groups as records: those answered long ago are not looked at.
+        let unanswered = self.groups.partition_point(|(group, _)| group.records.end <= begin);
+        let mut groups = self.groups.range_mut(unanswered..);
+        let it = groups.find(|(group, is_written)| group.position == position && !is_written);
+        it.expect("a group ends once").1 = true;
+        self.groups_under_way -= 1;
+        let written = self.groups.range(unanswered..).take_while(|(_, is_written)| *is_written).last();
+        self.written = written.map_or(begin, |(group, _)| group.records.end);
         for id in begin..self.written {
             let range = self.record(id).range();
             self.map.insert(range, id);
