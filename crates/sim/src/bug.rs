@@ -4,30 +4,48 @@
 //! host or a front end could lie; none is in the product. A bug that a few hundred seeds do not find is a check that is
 //! missing.
 
+/// Bugs that may be planted in a kind of world.
+pub trait Planted: Copy + PartialEq + 'static {
+    /// All, in order.
+    const ALL: &'static [Self];
+
+    /// Its name on the command line.
+    fn name(self) -> &'static str;
+
+    /// What it does.
+    fn text(self) -> &'static str;
+
+    /// The bug of that name.
+    ///
+    /// # Errors
+    /// The names that there are.
+    fn named(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
+        Self::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| format!("there are {}", names()))
+    }
+}
+
+/// Bugs, a line each.
 macro_rules! bugs {
     ($($variant:ident: $name:literal, $text:literal;)*) => {
         /// See the module.
         #[expect(missing_docs, reason = "each has its text")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug { $($variant),* }
-        impl Bug {
-            /// All, in order.
-            pub const ALL: &'static [Bug] = &[$(Bug::$variant),*];
+        impl $crate::bug::Planted for Bug {
+            const ALL: &'static [Bug] = &[$(Bug::$variant),*];
 
-            /// Its name on the command line.
-            #[must_use]
-            pub fn name(self) -> &'static str {
+            fn name(self) -> &'static str {
                 match self { $(Bug::$variant => $name),* }
             }
 
-            /// What it does.
-            #[must_use]
-            pub fn text(self) -> &'static str {
+            fn text(self) -> &'static str {
                 match self { $(Bug::$variant => $text),* }
             }
         }
     };
 }
+pub(crate) use bugs;
 
 bugs! {
     DiskIgnoresFlush: "disk-ignores-flush", "the cache disk answers flushes and does nothing";
@@ -47,15 +65,4 @@ bugs! {
     PayloadTorn: "payload-torn", "the front end says received when half of a payload has come";
     GenerationLie: "generation-lie", "the host says that the generation is raised and has not done it";
     RegionsForgotten: "regions-forgotten", "attaching forgets the regions that were in flight";
-}
-
-impl Bug {
-    /// The bug of that name.
-    ///
-    /// # Errors
-    /// The names that there are.
-    pub fn named(name: &str) -> Result<Self, String> {
-        let names = || Self::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
-        Self::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| format!("there are {}", names()))
-    }
 }

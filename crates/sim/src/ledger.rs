@@ -8,26 +8,42 @@
 use crate::bug::Bug;
 use forebay_policy::rng::mix64;
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::rc::Rc;
 
+/// What a kind of world counts.
+pub trait Counted: Copy + 'static {
+    /// All, in order.
+    const ALL: &'static [Self];
+
+    /// Its place among them.
+    fn place(self) -> usize;
+
+    /// Its group and its text.
+    fn name(self) -> (&'static str, &'static str);
+}
+
+/// What a kind of world counts, a line each.
 macro_rules! counts {
     ($($name:ident: $group:literal, $text:literal;)*) => {
         /// Something that a sweep must have seen.
         #[expect(missing_docs, reason = "each has its text")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Count { $($name),* }
-        impl Count {
-            /// All, in order.
-            pub const ALL: &'static [Count] = &[$(Count::$name),*];
+        impl $crate::ledger::Counted for Count {
+            const ALL: &'static [Count] = &[$(Count::$name),*];
 
-            /// Its group and its text.
-            #[must_use]
-            pub fn name(self) -> (&'static str, &'static str) {
+            fn place(self) -> usize {
+                self as usize
+            }
+
+            fn name(self) -> (&'static str, &'static str) {
                 match self { $(Count::$name => ($group, $text)),* }
             }
         }
     };
 }
+pub(crate) use counts;
 
 counts! {
     Read: "event", "read";
@@ -147,34 +163,36 @@ counts! {
     StateOldSlot: "state", "stale block on the cache disk, unbelieved for its region";
 }
 
-/// See the module.
+/// See the module. `C`: what is counted; `B`: bugs that may be planted.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Ledger<C = Count, B = Bug> {
     now_ns: Cell<u64>,
     counts: RefCell<Vec<u64>>,
     digest: Cell<u64>,
     ios: Cell<u64>,
     /// The first I/O that has no effect.
     cut_at: Cell<u64>,
-    bug: Option<Bug>,
+    bug: Option<B>,
     verbose: bool,
+    counted: PhantomData<C>,
 }
 
 /// The ledger, shared by all parts of a world.
 pub type SharedLedger = Rc<Ledger>;
 
-impl Ledger {
+impl<C: Counted, B: Copy + PartialEq> Ledger<C, B> {
     /// An empty one of a run with that bug; `verbose`: print each line.
     #[must_use]
-    pub fn new(bug: Option<Bug>, verbose: bool) -> SharedLedger {
+    pub fn new(bug: Option<B>, verbose: bool) -> Rc<Self> {
         Rc::new(Self {
             now_ns: Cell::new(0),
-            counts: RefCell::new(vec![0; Count::ALL.len()]),
+            counts: RefCell::new(vec![0; C::ALL.len()]),
             digest: Cell::new(0),
             ios: Cell::new(0),
             cut_at: Cell::new(u64::MAX),
             bug,
             verbose,
+            counted: PhantomData,
         })
     }
 
@@ -190,9 +208,9 @@ impl Ledger {
     }
 
     /// Counts one, with what identifies it.
-    pub fn count(&self, what: Count, a: u64, b: u64) {
-        self.counts.borrow_mut()[what as usize] += 1;
-        let digest = mix64(self.digest.get() ^ (what as u64) << 56 ^ self.now_ns.get());
+    pub fn count(&self, what: C, a: u64, b: u64) {
+        self.counts.borrow_mut()[what.place()] += 1;
+        let digest = mix64(self.digest.get() ^ (what.place() as u64) << 56 ^ self.now_ns.get());
         self.digest.set(mix64(mix64(digest ^ a) ^ b));
         if self.verbose {
             let (group, text) = what.name();
@@ -231,13 +249,13 @@ impl Ledger {
 
     /// Whether the run has that bug.
     #[must_use]
-    pub fn has(&self, bug: Bug) -> bool {
+    pub fn has(&self, bug: B) -> bool {
         self.bug == Some(bug)
     }
 
     /// Counts `n` at once.
-    pub fn add(&self, what: Count, n: u64) {
-        self.counts.borrow_mut()[what as usize] += n;
+    pub fn add(&self, what: C, n: u64) {
+        self.counts.borrow_mut()[what.place()] += n;
     }
 
     /// Mixes bytes' meaning into the digest.
@@ -262,8 +280,8 @@ impl Ledger {
 
     /// How often one was counted.
     #[must_use]
-    pub fn count_of(&self, what: Count) -> u64 {
-        self.counts.borrow()[what as usize]
+    pub fn count_of(&self, what: C) -> u64 {
+        self.counts.borrow()[what.place()]
     }
 
     /// The digest of everything so far.

@@ -13,7 +13,8 @@
 //! 5. [`ledger`] counts what was met and digests all of it: a seed that runs twice with two digests is a failure too.
 //! 6. [`sweep`] runs many seeds; and with a planted [`bug`], to see that the checks would notice.
 //!
-//! Beside these stands [`pace`]: worlds in which nothing goes wrong, and what is looked at is how fast things go.
+//! Beside these stand [`log_world`], where one write-back log is crashed all the time, and [`pace`]: worlds in which
+//! nothing goes wrong, and what is looked at is how fast things go.
 //!
 //! Why: the defects that cost data need three or four rare things to happen in a certain order. A world makes rare
 //! things common, a thousand seeds a minute, and each find can be looked at again.
@@ -28,6 +29,7 @@ pub mod front;
 pub mod host;
 pub mod ledger;
 pub mod life;
+pub mod log_world;
 pub mod medium;
 pub mod model_device;
 pub mod nbd_device;

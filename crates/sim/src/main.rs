@@ -2,14 +2,16 @@
 //!
 //! `--seed N` tells what happens in one seed, line by line. `--first N --count M` runs M seeds from N on (fresh ones
 //! without `--first`), each twice with equal digests, and ends with what they met. `--bugs` plants one bug after the other,
-//! and runs seeds until each is noticed. Exit code 1 if a seed failed, or a bug survived.
+//! and runs seeds until each is noticed. `--log`: worlds of one logged device that crashes all the time, instead of whole
+//! machines. Exit code 1 if a seed failed, or a bug survived.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use clap::Parser;
-use forebay_sim::bug::Bug;
-use forebay_sim::ledger::Count;
-use forebay_sim::sweep::{Finding, Sweep, hunt, keep_panics, run_once};
+use forebay_sim::bug::Planted;
+use forebay_sim::ledger::Counted;
+use forebay_sim::log_world::LogWorlds;
+use forebay_sim::sweep::{Finding, Machines, Sweep, Worlds, hunt, keep_panics, run_once};
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -40,32 +42,48 @@ struct Arguments {
     #[arg(long)]
     bugs: bool,
     /// Plant this one.
-    #[arg(long, value_parser = Bug::named)]
-    bug: Option<Bug>,
+    #[arg(long)]
+    bug: Option<String>,
+    /// Crash a write-back log.
+    #[arg(long)]
+    log: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let good = if arguments.log { run::<LogWorlds>(&arguments) } else { run::<Machines>(&arguments) };
+    match good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            println!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run<W: Worlds>(arguments: &Arguments) -> Result<bool, String> {
+    let bug = arguments.bug.as_deref().map(W::Bug::named).transpose()?;
     if let Some(seed) = arguments.seed {
-        let outcome = run_once(seed, arguments.bug, true);
-        return if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return Ok(run_once::<W>(seed, bug, true).is_ok());
     }
     keep_panics();
     // Small enough to be typed.
     let first = arguments.first.unwrap_or_else(|| RandomState::new().hash_one(0) >> 16);
     println!("seeds from {first}");
-    let good = match arguments.bug {
-        Some(bug) => find(bug, first, arguments.count),
-        None if arguments.bugs => Bug::ALL.iter().filter(|bug| !find(**bug, first, arguments.count)).count() == 0,
-        None => sweep(first, &arguments),
-    };
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(match bug {
+        Some(bug) => find::<W>(bug, first, arguments.count),
+        None if arguments.bugs => {
+            W::Bug::ALL.iter().filter(|bug| !find::<W>(**bug, first, arguments.count)).count() == 0
+        }
+        None => sweep::<W>(first, arguments),
+    })
 }
 
 /// Whether a bug was noticed.
-fn find(bug: Bug, first: u64, count: u64) -> bool {
+fn find<W: Worlds>(bug: W::Bug, first: u64, count: u64) -> bool {
     let (name, text) = (bug.name(), bug.text());
-    match hunt(bug, first, count) {
+    match hunt::<W>(bug, first, count) {
         Some(Finding { seed, message }) => {
             println!("{name} ({text}): found after {} seeds, by {seed}: {}", seed - first + 1, short(&message));
             true
@@ -77,10 +95,10 @@ fn find(bug: Bug, first: u64, count: u64) -> bool {
     }
 }
 
-fn sweep(first: u64, arguments: &Arguments) -> bool {
+fn sweep<W: Worlds>(first: u64, arguments: &Arguments) -> bool {
     let threads = arguments.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-    let sweep = Sweep::run(first, arguments.count, threads);
-    for (count, met) in Count::ALL.iter().zip(&sweep.counts) {
+    let sweep = Sweep::<W>::run(first, arguments.count, threads);
+    for (count, met) in W::Count::ALL.iter().zip(&sweep.counts) {
         let (group, name) = count.name();
         println!("{met:>12}  {group}: {name}");
     }
@@ -88,6 +106,11 @@ fn sweep(first: u64, arguments: &Arguments) -> bool {
         "{} seeds, {} operations (at least {} each), {} faults (at least {} each)",
         sweep.passed, sweep.operations, sweep.operations_min, sweep.faults, sweep.faults_min
     );
+    let crashes: u64 =
+        W::Count::ALL.iter().zip(&sweep.counts).filter(|(what, _)| what.name().0 == "crash").map(|(_, met)| met).sum();
+    if crashes > 0 {
+        println!("{crashes} crash points");
+    }
     let all_must_be_met = arguments.count >= arguments.all_from;
     let missing = sweep.missing().count();
     if missing > 0 {
@@ -96,7 +119,8 @@ fn sweep(first: u64, arguments: &Arguments) -> bool {
     }
     for Finding { seed, message } in &sweep.findings {
         println!("FAILED: {}", short(message));
-        println!("    repeat with `cargo run --release -p forebay-sim -- --seed {seed}`");
+        let which = if arguments.log { "--log " } else { "" };
+        println!("    repeat with `cargo run --release -p forebay-sim -- {which}--seed {seed}`");
     }
     sweep.findings.is_empty() && !(missing > 0 && all_must_be_met)
 }

@@ -68,6 +68,21 @@ impl Medium {
         &self.current
     }
 
+    /// What a power loss leaves if nothing else is kept.
+    #[must_use]
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// Each sector write that a power loss may keep, oldest first.
+    pub fn each_unflushed(&self, mut found: impl FnMut(u64, &[u8])) {
+        for (nth, logged) in self.log.iter().enumerate().skip(self.first) {
+            if self.base + nth as u64 >= self.settled[logged.sector as usize] {
+                found(u64::from(logged.sector), &self.pool[logged.at..logged.at + SECTOR_BYTES]);
+            }
+        }
+    }
+
     /// Writes whole sectors into the volatile cache.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let offset = offset as usize;

@@ -4,13 +4,38 @@
 //! A run that breaks a promise panics, in the product's code or in the oracle's. Here that becomes a finding: the seed
 //! and the message.
 
-use crate::bug::Bug;
-use crate::ledger::Count;
+use crate::bug::{self, Planted};
+use crate::ledger::{self, Counted};
 use crate::world::{self, Outcome};
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A kind of world.
+pub trait Worlds: Sync + 'static {
+    /// What is counted in it.
+    type Count: Counted;
+    /// What may be planted in it.
+    type Bug: Planted;
+
+    /// Runs a seed to its end. Panics when a promise is broken; the message says which.
+    fn run(seed: u64, bug: Option<Self::Bug>, verbose: bool) -> Outcome;
+}
+
+/// Whole machines: see [`world`].
+#[derive(Clone, Copy, Debug)]
+pub struct Machines;
+
+impl Worlds for Machines {
+    type Count = ledger::Count;
+    type Bug = bug::Bug;
+
+    fn run(seed: u64, bug: Option<bug::Bug>, verbose: bool) -> Outcome {
+        world::run(seed, bug, verbose)
+    }
+}
 
 /// A seed that broke a promise, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +48,7 @@ pub struct Finding {
 
 /// What a sweep met.
 #[derive(Clone, Debug)]
-pub struct Sweep {
+pub struct Sweep<W> {
     /// Seeds that ran to their end, twice and alike.
     pub passed: u64,
     /// Those that did not.
@@ -36,8 +61,9 @@ pub struct Sweep {
     pub operations_min: u64,
     /// See `operations_min`.
     pub faults_min: u64,
-    /// By [`Count`].
+    /// By [`Worlds::Count`].
     pub counts: Vec<u64>,
+    worlds: PhantomData<fn() -> W>,
 }
 
 thread_local! {
@@ -56,8 +82,8 @@ pub fn keep_panics() {
 ///
 /// # Errors
 /// What it broke.
-pub fn run_once(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<Outcome, Finding> {
-    catch_unwind(AssertUnwindSafe(|| world::run(seed, bug, verbose)))
+pub fn run_once<W: Worlds>(seed: u64, bug: Option<W::Bug>, verbose: bool) -> Result<Outcome, Finding> {
+    catch_unwind(AssertUnwindSafe(|| W::run(seed, bug, verbose)))
         .map_err(|_| Finding { seed, message: LAST_PANIC.with(|last| last.borrow().clone()) })
 }
 
@@ -65,9 +91,9 @@ pub fn run_once(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<Outcome, F
 ///
 /// # Errors
 /// What it broke: a promise, or that it has to run alike each time.
-pub fn run_twice(seed: u64) -> Result<Outcome, Finding> {
-    let first = run_once(seed, None, false)?;
-    let second = run_once(seed, None, false)?;
+pub fn run_twice<W: Worlds>(seed: u64) -> Result<Outcome, Finding> {
+    let first = run_once::<W>(seed, None, false)?;
+    let second = run_once::<W>(seed, None, false)?;
     if first.digest != second.digest {
         let message = format!("it ran twice with two digests: {:016x} and {:016x}", first.digest, second.digest);
         return Err(Finding { seed, message });
@@ -77,11 +103,11 @@ pub fn run_twice(seed: u64) -> Result<Outcome, Finding> {
 
 /// Runs seeds with a planted bug from `first` on, at most `count`, until one notices.
 #[must_use]
-pub fn hunt(bug: Bug, first: u64, count: u64) -> Option<Finding> {
-    (first..first.saturating_add(count)).find_map(|seed| run_once(seed, Some(bug), false).err())
+pub fn hunt<W: Worlds>(bug: W::Bug, first: u64, count: u64) -> Option<Finding> {
+    (first..first.saturating_add(count)).find_map(|seed| run_once::<W>(seed, Some(bug), false).err())
 }
 
-impl Sweep {
+impl<W: Worlds> Sweep<W> {
     /// Runs `count` seeds from `first` on.
     #[must_use]
     pub fn run(first: u64, count: u64, threads: usize) -> Self {
@@ -93,14 +119,15 @@ impl Sweep {
             faults: 0,
             operations_min: u64::MAX,
             faults_min: u64::MAX,
-            counts: vec![0; Count::ALL.len()],
+            counts: vec![0; W::Count::ALL.len()],
+            worlds: PhantomData,
         });
         let work = || loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= first.saturating_add(count) {
                 return;
             }
-            let result = run_twice(seed);
+            let result = run_twice::<W>(seed);
             sweep.lock().expect("nobody panics while holding it").add(result);
         };
         std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
@@ -126,7 +153,7 @@ impl Sweep {
     }
 
     /// What none of the seeds met.
-    pub fn missing(&self) -> impl Iterator<Item = Count> {
-        Count::ALL.iter().copied().filter(|what| self.counts[*what as usize] == 0)
+    pub fn missing(&self) -> impl Iterator<Item = W::Count> {
+        W::Count::ALL.iter().copied().filter(|what| self.counts[what.place()] == 0)
     }
 }

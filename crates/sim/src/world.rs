@@ -8,7 +8,7 @@ use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::front::Shared;
 use crate::host::Generation;
-use crate::ledger::{Count, Ledger, SharedLedger};
+use crate::ledger::{Count, Counted, Ledger, SharedLedger};
 use crate::life::Life;
 use crate::medium::Medium;
 use crate::model_device::{Character, Disk, lose_power};

@@ -3,7 +3,7 @@
 //! A seed means what the worlds' draws and the product make of it; when these change, it becomes one seed among others.
 //! What was found has a test of its own where it was mended. Each seed here was seen to fail with its defect put back.
 
-use forebay_sim::sweep::run_twice;
+use forebay_sim::sweep::{Machines, run_twice};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 
@@ -15,7 +15,7 @@ macro_rules! seeds {
         $($(#[doc = $found])*
         #[test]
         fn $name() {
-            run_twice($seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
+            run_twice::<Machines>($seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
         })*
     };
 }
@@ -45,7 +45,7 @@ fn fresh_seeds_pass() {
     // Past the capture of a passing test's output.
     writeln!(std::io::stderr(), "fresh seeds {first}..{}", first + FRESH).expect("a place to report to");
     for seed in first..first + FRESH {
-        let outcome = run_twice(seed).unwrap_or_else(|finding| panic!("seed {seed}: {}", finding.message));
+        let outcome = run_twice::<Machines>(seed).unwrap_or_else(|finding| panic!("seed {seed}: {}", finding.message));
         assert!(outcome.operations >= 1000 && outcome.faults >= 3, "seed {seed}: {outcome:?}");
     }
 }
