@@ -114,7 +114,7 @@ impl ExtentMap {
     }
 
     /// Takes the sectors out of every span.
-    fn cut(&mut self, sectors: &Range<u64>) {
+    pub(super) fn cut(&mut self, sectors: &Range<u64>) {
         if let Some((_, span)) = self.spans.range_mut(..sectors.start).next_back()
             && span.end > sectors.start
         {

@@ -32,6 +32,7 @@
 //! over); one ring for all volumes (a back end that stalls holds the tail of all); waiting for the flush of the back end
 //! after each part of a long epoch (a boundary is what was promised, no more).
 
+mod give_up;
 pub mod logged;
 mod map;
 mod record;

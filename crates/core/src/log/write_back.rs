@@ -123,12 +123,24 @@ impl Log {
         let at = plan.under_way.iter().position(|run| run == sectors).expect("a run ends once");
         let run = plan.under_way.swap_remove(at);
         if !is_well {
-            plan.again.push(run);
+            plan.do_again(run);
         }
         if plan.is_done() {
             self.write_back.plan = None;
             self.write_back.applied += 1;
         }
+    }
+
+    /// These sectors of a run under way cannot be had: when it ends, badly, it is handed out again without them.
+    pub(super) fn leave_out(&mut self, sectors: &Range<u64>) {
+        if let Some(plan) = &mut self.write_back.plan {
+            plan.map.cut(sectors);
+        }
+    }
+
+    /// Epochs that the back end has, and has not flushed.
+    pub(super) fn applied(&self) -> usize {
+        self.write_back.applied
     }
 
     /// Whether the back end must flush before anything more can be written back.
@@ -215,6 +227,21 @@ impl Log {
 }
 
 impl Plan {
+    /// What is left of a run, in runs without a gap.
+    fn do_again(&mut self, mut run: Range<u64>) {
+        while let Some(held) = self.map.held_from(run.start).filter(|held| held.sectors.start < run.end) {
+            let mut end = held.sectors.end;
+            while let Some(next) = self.map.held_from(end).filter(|next| next.sectors.start == end && end < run.end) {
+                end = next.sectors.end;
+            }
+            self.again.push(held.sectors.start..end.min(run.end));
+            run.start = end.min(run.end);
+            if run.is_empty() {
+                break;
+            }
+        }
+    }
+
     fn is_done(&self) -> bool {
         self.under_way.is_empty() && self.again.is_empty() && self.map.held_from(self.from).is_none()
     }

@@ -20,6 +20,7 @@
 //! Limits: at most [`RANGES_MAX`] ranges are not flushed; at half of that the back end is flushed.
 
 use super::super::{RecordId, SECTOR_BYTES};
+use super::failing::Health;
 use super::policy::{Bypass, Durability};
 use super::serve::FlushWaiter;
 use super::{Logged, Memory, Order, Place, Request, Role, Waiting, Wish};
@@ -116,9 +117,12 @@ impl Logged {
     pub(super) fn route(&self, Waiting { request, must_log }: &Waiting) -> Route {
         let is_large =
             request.wish == (Wish::Write { fua: false }) && self.policy.bypass.is_large(request.whole_sectors);
+        if self.broken || (self.lacks_map(&request.sectors) && !must_log) {
+            return self.route_past(request);
+        }
         let is_all = self.policy.bypass == Bypass::All;
         let is_lost = self.loss.lost.overlaps(&request.sectors);
-        if self.broken || is_lost || *must_log || !(is_large || is_all) {
+        if is_lost || *must_log || !(is_large || is_all) {
             return Route::Log;
         }
         if self.bypass.has_room() && !self.bypass.holds && self.log.takes_bypass(&request.sectors) {
@@ -126,6 +130,16 @@ impl Logged {
         }
         let is_near = self.log.next() - self.log.first <= DRAIN_RECORDS_MAX && !self.follow.fails();
         if is_all && is_near { Route::Wait } else { Route::Log }
+    }
+
+    /// A log that takes nothing, or whose region map does not: past it, when that is allowed.
+    fn route_past(&self, request: &Request) -> Route {
+        let is_free = self.bypass.has_room() && !self.bypass.holds;
+        match self.failing.health {
+            Health::Whole if self.broken => Route::Log,
+            Health::Whole | Health::Through if is_free && self.log.takes_bypass(&request.sectors) => Route::Around,
+            _ => Route::Wait,
+        }
     }
 
     pub(super) fn bypass(&mut self, request: Request) {
@@ -143,13 +157,18 @@ impl Logged {
     pub(super) fn bypass_ended(&mut self, request: Request, result: Result<(), IoError>) {
         self.bypass.live -= 1;
         self.follow.went(result.is_ok());
-        if result.is_err() {
+        if let Err(error) = result {
             self.counts.failed_bypasses += 1;
+            if self.broken {
+                self.answer(request.token, Err(error));
+                return self.hold_ends();
+            }
             self.waiting.push_front(Waiting { request, must_log: true });
             return self.hold_ends();
         }
         self.counts.bypasses += 1;
         self.counts.bypass_bytes += (request.sectors.end - request.sectors.start) * SECTOR_BYTES;
+        self.loss.passed(&request.sectors);
         self.bypass.answered(request.sectors);
         let (Wish::Write { fua } | Wish::Zero { fua, .. }) = request.wish else { unreachable!("{:?}", request.wish) };
         if fua {
@@ -187,6 +206,11 @@ impl Logged {
             self.bypass.holds = false;
             self.log.hold(None);
         }
+    }
+
+    /// Something is lost, and no flush has failed for it.
+    pub(super) fn owe_failure(&mut self) {
+        self.bypass.owes_failure = true;
     }
 
     /// Whether something was lost that no client's flush has failed for: now one does.

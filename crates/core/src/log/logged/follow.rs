@@ -3,6 +3,7 @@
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;
 use super::super::{Kind, Tail};
+use super::failing::Health;
 use super::policy::{Bypass, Durability};
 use super::serve::For;
 use super::{Buffer, Logged, Memory, Order, Place, Role};
@@ -48,6 +49,20 @@ impl Follow {
     pub(super) fn fails(&self) -> bool {
         self.fails
     }
+
+    /// Runs are on their way, or a flush.
+    pub(super) fn is_busy(&self) -> bool {
+        self.live > 0 || self.flushing
+    }
+
+    /// A tail is on its way, or what is before it is being read.
+    pub(super) fn moves_tail(&self) -> bool {
+        self.writes_tail || self.known.is_some()
+    }
+
+    pub(super) fn forget_tail(&mut self) {
+        self.known = None;
+    }
 }
 
 impl Logged {
@@ -73,6 +88,9 @@ impl Logged {
 
     pub(super) fn order_run(&mut self, now_ns: u64) -> Option<Order> {
         if now_ns < self.follow.retry_ns || self.follow.live == self.config.runs_max || self.bypass.wants_flush() {
+            return None;
+        }
+        if self.failing.health == Health::Losing {
             return None;
         }
         let run = self.log.next_write_back(self.config.buffer_sectors - (BLOCK_SECTORS - 1))?;
@@ -116,11 +134,20 @@ impl Logged {
             return;
         }
         if failed {
-            return self.run_ended(now_ns, run, Err(IoError::Failed));
+            return self.run_not_read(now_ns, run);
         }
         let id = self.start(Role::Run { run });
         let from = Place { memory: Memory::Driver(Buffer::Run(run as u32)), skip: sectors.start % BLOCK_SECTORS };
         self.ready.push_back(Order::WriteBackend { id, from, sectors });
+    }
+
+    /// The log's failure, not the back end's: it is tried again, and nobody is told.
+    fn run_not_read(&mut self, now_ns: u64, run: usize) {
+        let it = self.follow.runs[run].take().expect("a run ends once");
+        self.follow.live -= 1;
+        self.log.written_back(&it.run.sectors, false);
+        self.counts.failed_runs += 1;
+        self.follow.retry_ns = now_ns + self.config.retry_ns;
     }
 
     pub(super) fn run_ended(&mut self, now_ns: u64, run: usize, result: Result<(), IoError>) {
@@ -148,7 +175,8 @@ impl Logged {
     /// Behind a boundary; where room is short or time has passed; and for what passed the log.
     pub(super) fn order_backend_flush(&mut self, now_ns: u64) -> Option<Order> {
         let is_short = self.log.is_full() || !self.waiting.is_empty();
-        let for_log = self.log.waits_for_flush() || self.follow.flush_due || is_short;
+        let is_losing = self.failing.health == Health::Losing;
+        let for_log = self.log.waits_for_flush() || self.follow.flush_due || is_short || is_losing;
         let for_bypasses = self.bypass.wants_flush() || (self.follow.flush_due && self.bypass.is_dirty());
         if !(for_log || for_bypasses) || now_ns < self.follow.retry_ns || self.bypass.delays_flush() {
             return None;
@@ -157,6 +185,7 @@ impl Logged {
             return None;
         }
         self.bypass.flush_begins();
+        self.loss.flush_begins();
         (self.follow.flushing, self.follow.flush_due) = (true, false);
         let id = self.start(Role::FlushBackend);
         Some(Order::FlushBackend { id })
@@ -164,9 +193,11 @@ impl Logged {
 
     pub(super) fn backend_flushed(&mut self, now_ns: u64, result: Result<(), IoError>) {
         self.follow.flushing = false;
-        if result.is_ok() {
-            self.rewritten(self.log.flushing_until());
+        match result {
+            Ok(()) => self.released(self.log.flushing_until()),
+            Err(_) => self.not_released(),
         }
+        self.loss.flushed(result.is_ok());
         self.log.flushed_back(result.is_ok());
         self.follow.went(result.is_ok());
         self.bypasses_flushed(result.is_ok());
@@ -194,11 +225,15 @@ impl Logged {
 
     pub(super) fn tail_written(&mut self, tail: Tail, result: Result<(), IoError>) {
         self.follow.writes_tail = false;
-        if result.is_err() {
+        if result.is_err() || self.broken {
             return self.log_failed();
         }
         self.counts.tails += 1;
-        self.follow.known = Some(tail);
+        self.tail_is_known(Some(tail));
+    }
+
+    pub(super) fn tail_is_known(&mut self, tail: Option<Tail>) {
+        self.follow.known = tail;
         self.free_room();
     }
 

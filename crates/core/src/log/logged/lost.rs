@@ -61,6 +61,30 @@ impl LostExtents {
         !sectors.is_empty() && last.is_some_and(|(_, span)| span.end > sectors.start)
     }
 
+    /// Those of the sectors that are lost.
+    pub fn within(&self, sectors: &Range<u64>) -> impl Iterator<Item = LostExtent> + '_ {
+        let sectors = sectors.clone();
+        let begin = self.spans.range(..sectors.start).next_back().map_or(sectors.start, |(first, _)| *first);
+        self.spans.range(begin..sectors.end.max(begin)).filter_map(move |(first, span)| {
+            let part = (*first).max(sectors.start)..span.end.min(sectors.end);
+            (!part.is_empty()).then_some(LostExtent { sectors: part, epoch: span.epoch })
+        })
+    }
+
+    /// No more than so many extents: where there are, their ends are moved apart until enough of them meet. Sectors between are lost
+    /// that were not.
+    pub fn coarsen(&mut self, extents_max: usize) {
+        let mut unit = 8;
+        while self.spans.len() > extents_max.max(1) {
+            for extent in core::mem::take(self).iter() {
+                let sectors = extent.sectors.start / unit * unit..extent.sectors.end.next_multiple_of(unit);
+                // Of one epoch only, so that they become one.
+                self.insert(sectors, None);
+            }
+            unit *= 2;
+        }
+    }
+
     /// These are lost, whatever was known of them.
     pub fn insert(&mut self, sectors: Range<u64>, epoch: Option<u64>) {
         if sectors.is_empty() {
@@ -142,8 +166,16 @@ mod tests {
                 }
                 prop_assert_eq!(&shown, &array);
                 prop_assert_eq!(lost.sectors(), array.iter().flatten().count() as u64);
+                let mut coarse = lost.clone();
+                coarse.coarsen(3);
+                prop_assert!(coarse.len() <= lost.len().min(3));
+                prop_assert!(lost.len() > 3 || coarse == lost);
+                prop_assert!(lost.iter().all(|it| coarse.within(&it.sectors).map(|it| it.sectors).eq([it.sectors])));
                 for first in 0..SECTORS {
                     let end = (first + 3).min(SECTORS);
+                    let within: u64 = lost.within(&(first..end)).map(|it| it.sectors.end - it.sectors.start).sum();
+                    let counted = array[first as usize..end as usize].iter().flatten().count();
+                    prop_assert_eq!(within, counted as u64);
                     let any = array[first as usize..end as usize].iter().any(Option::is_some);
                     prop_assert_eq!(lost.overlaps(&(first..end)), any);
                 }

@@ -17,12 +17,14 @@
 //! Invariants: what a read of the log was told to read is not written over before it is answered; every request is
 //! answered once.
 //!
-//! Limits: what does not fit the log waits, first come first served. When the log's disk fails, changes fail from then on.
+//! Limits: what does not fit the log waits, first come first served. When the log's disk fails, the
+//! volume goes on without it ([`failing`]).
 
 mod age;
 mod bypass;
 mod checks;
 mod counts;
+mod failing;
 mod follow;
 mod loss;
 mod lost;
@@ -36,6 +38,7 @@ mod serve;
 mod tests;
 
 pub use counts::LoggedCounts;
+pub use failing::Health;
 pub use loss::LOST_MAX;
 pub use lost::{LostExtent, LostExtents};
 pub use opening::{KnownRegions, OnDisk, Opening};
@@ -66,6 +69,10 @@ pub struct LoggedConfig {
     pub retry_ns: u64,
     /// What nobody flushes goes to the back end after this time.
     pub open_ns: u64,
+    /// A part of the log that cannot be read for this time is lost.
+    pub read_patience_ns: u64,
+    /// When its disk failed, and the back end does not come nearer for this time, who waits for that is answered with an error.
+    pub wait_ns: u64,
 }
 
 /// What an unanswered order was for.
@@ -158,6 +165,7 @@ pub struct Logged {
     /// Which regions may have bytes that only the log has, if that is kept.
     regions: Option<regions::Regions>,
     loss: loss::Loss,
+    failing: failing::Failing,
 }
 
 impl Logged {
@@ -196,6 +204,7 @@ impl Logged {
             broken: false,
             regions: None,
             loss: loss::Loss::default(),
+            failing: failing::Failing::default(),
         }
     }
 
@@ -266,6 +275,10 @@ impl Logged {
         if let Some(order) = self.ready.pop_front() {
             return Some(order);
         }
+        self.go_on(now_ns);
+        if let Some(order) = self.ready.pop_front() {
+            return Some(order);
+        }
         self.order_regions(now_ns)
             .or_else(|| self.order_group())
             .or_else(|| self.order_log_flush())
@@ -293,6 +306,7 @@ impl Logged {
 
     /// An order ended. `checks`: the checksums that it was to bring.
     pub fn done(&mut self, now_ns: u64, id: OrderId, result: Result<(), IoError>, checks: &[u32]) {
+        self.failing.now_ns = now_ns;
         match self.roles.remove(id.0 as usize) {
             Role::Group { group, buffer } => {
                 self.group_buffers.push(buffer);

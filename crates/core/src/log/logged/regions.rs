@@ -24,6 +24,7 @@
 //! would have 16 regions listed as lost for one that is).
 
 use super::super::Tail;
+use super::failing::Health;
 use super::lost::LostExtents;
 use super::{Logged, Order, Role};
 use crate::IoError;
@@ -181,6 +182,8 @@ pub(super) struct Regions {
     used: RegionSet,
     /// Used in the time before.
     used_before: RegionSet,
+    /// The last write failed.
+    fails: bool,
     /// A run came to here: what follows is wanted, though nobody waits.
     ahead: Option<u64>,
     clear_ns: u64,
@@ -194,7 +197,17 @@ impl Regions {
     pub(super) fn new(known: RegionImage) -> Self {
         let none = || RegionSet::empty_like(&known.dirty);
         let (used, used_before) = (none(), none());
-        Self { known, writing: None, used, used_before, ahead: None, clear_ns: 0, retry_ns: 0, lost: [0; 2] }
+        Self {
+            known,
+            writing: None,
+            used,
+            used_before,
+            fails: false,
+            ahead: None,
+            clear_ns: 0,
+            retry_ns: 0,
+            lost: [0; 2],
+        }
     }
 
     /// Whether the file has these regions for sure.
@@ -253,7 +266,7 @@ impl Regions {
 impl Logged {
     /// Keeps a region map from now on, whose file has this image. To be called before anything is asked.
     pub fn keep_regions(&mut self, known: RegionImage) {
-        self.loss.lost = known.lost.clone();
+        self.begin_lost(&known.lost);
         self.regions = Some(Regions { lost: [self.loss.version; 2], ..Regions::new(known) });
     }
 
@@ -262,10 +275,22 @@ impl Logged {
         self.regions.as_ref().is_none_or(|it| it.lost[0] == self.loss.version)
     }
 
-    /// Whether the file has regions that nobody may need: time must be told ([`Logged::tick`]) though all has followed.
+    /// Whether the file has regions that nobody may need, or does not say what it should: time must be told ([`Logged::tick`])
+    /// though all has followed.
     #[must_use]
     pub fn has_regions(&self) -> bool {
-        self.regions.as_ref().is_some_and(|it| !it.known.dirty.is_empty())
+        let is_right = self.knows_lost() && self.failing.health.is_settled();
+        self.regions.as_ref().is_some_and(|it| !is_right || !it.known.dirty.is_empty())
+    }
+
+    /// Whether a change waits for a file that cannot be written.
+    pub(super) fn lacks_map(&self, sectors: &Range<u64>) -> bool {
+        self.regions.as_ref().is_some_and(|it| it.fails && !it.has(regions_of(sectors)))
+    }
+
+    /// Whether the file says what is lost, or cannot be written.
+    pub(super) fn has_told_lost(&self) -> bool {
+        self.knows_lost() || self.regions.as_ref().is_some_and(|it| it.fails)
     }
 
     /// Whether a change to these sectors need not wait for the region map.
@@ -279,23 +304,30 @@ impl Logged {
         if it.writing.is_some() || now_ns < it.retry_ns {
             return None;
         }
+        let gives_up = self.failing.health == Health::GivingUp;
+        let tail = self.tail_for_regions();
         let waits = self.waiting.front().is_some_and(|first| !it.has(regions_of(&first.request.sectors)));
+        let waits = waits && !self.broken;
         let clears = now_ns >= it.clear_ns && !it.known.dirty.is_empty();
-        if !waits && !clears && it.ahead.is_none() && self.knows_lost() {
+        let for_failed = gives_up || tail.is_some();
+        if !waits && !clears && it.ahead.is_none() && self.knows_lost() && !for_failed {
             return None;
         }
         let waiting: Vec<Range<u64>> =
             self.waiting.iter().take(WAITING_MAX).map(|it| it.request.sectors.clone()).collect();
         let none = RegionSet::empty_like(&it.known.dirty);
         let dirty = it.next_dirty(&waiting, clears.then(|| self.regions_in_use(none)));
-        let (lost, version) = (self.loss.lost.clone(), self.loss.version);
+        let (lost, version) = (self.loss.all(), self.loss.version);
         let it = self.regions.as_mut()?;
         it.ahead = None;
         if clears {
             it.clear_ns = now_ns + CLEAR_NS;
             it.used_before = core::mem::replace(&mut it.used, RegionSet::empty_like(&dirty));
         }
-        let image = RegionImage { life: it.known.life, tail: it.known.tail, dirty, lost };
+        let image = match gives_up {
+            true => RegionImage { life: it.known.life + 1, tail: None, dirty: RegionSet::empty_like(&dirty), lost },
+            false => RegionImage { life: it.known.life, tail: tail.or(it.known.tail), dirty, lost },
+        };
         if image == it.known {
             it.lost[0] = version;
             return None;
@@ -318,13 +350,17 @@ impl Logged {
     pub(super) fn regions_written(&mut self, now_ns: u64, result: Result<(), IoError>) {
         let it = self.regions.as_mut().expect("a region map is kept");
         let image = it.writing.take().expect("it is written once");
-        match result {
-            Ok(()) => (it.known, it.lost[0]) = (*image, it.lost[1]),
-            Err(_) => {
-                // The file has either.
-                it.known.dirty.intersect(&image.dirty);
-                it.retry_ns = now_ns + self.config.retry_ns;
-            }
+        it.fails = result.is_err();
+        if result.is_err() {
+            // The file has either.
+            it.known.dirty.intersect(&image.dirty);
+            it.retry_ns = now_ns + self.config.retry_ns;
+        } else {
+            let is_later = image.life > it.known.life;
+            let tail = image.tail.filter(|tail| it.known.tail != Some(*tail));
+            (it.known, it.lost[0]) = (*image, it.lost[1]);
+            self.regions_know(is_later, tail);
         }
+        self.settle_waiters();
     }
 }

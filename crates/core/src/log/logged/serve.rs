@@ -19,6 +19,18 @@ pub(super) struct Change {
     fua_until: Option<RecordId>,
 }
 
+impl Change {
+    /// As its client asked for it.
+    pub(super) fn asked_again(&self, record: &Record) -> Request {
+        let fua = self.fua_until.is_some();
+        let wish = match record.kind {
+            Kind::Data => Wish::Write { fua },
+            Kind::Zero { no_hole } => Wish::Zero { fua, no_hole },
+        };
+        Request { token: self.token, wish, sectors: record.range(), whole_sectors: u64::from(record.sectors) }
+    }
+}
+
 /// Somebody waits until records before that are durable, and what passed the log before.
 #[derive(Debug)]
 pub(super) struct FlushWaiter {
@@ -50,13 +62,13 @@ pub(super) enum For {
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) whose: For,
-    record: RecordId,
-    sectors: Range<u64>,
+    pub(super) record: RecordId,
+    pub(super) sectors: Range<u64>,
     to: Place,
     /// What is read for it: whole blocks, as far as the record has them; from that position.
-    reads: Range<u64>,
+    pub(super) reads: Range<u64>,
     position: u64,
-    checks: Vec<u32>,
+    pub(super) checks: Vec<u32>,
 }
 
 impl Logged {
@@ -64,6 +76,12 @@ impl Logged {
     pub(super) fn append_waiting(&mut self, now_ns: u64) {
         while let Some(waiting) = self.waiting.front() {
             let request = waiting.request.clone();
+            let rewrite = self.may_rewrite(&request.sectors);
+            if rewrite == Rewrite::Never {
+                self.answer(request.token, Err(IoError::Failed));
+                self.waiting.pop_front();
+                continue;
+            }
             match self.route(waiting) {
                 Route::Log => {}
                 Route::Around => {
@@ -78,7 +96,6 @@ impl Logged {
                     return;
                 }
             }
-            let rewrite = self.may_rewrite(&request.sectors);
             if !self.broken && (rewrite == Rewrite::Later || !self.admits(&request.sectors)) {
                 return;
             }
@@ -89,7 +106,7 @@ impl Logged {
                 Wish::Read | Wish::Flush => unreachable!("not a change: {request:?}"),
             };
             let token = request.token;
-            if self.broken || rewrite == Rewrite::Never {
+            if self.broken {
                 self.answer(token, Err(IoError::Failed));
                 self.waiting.pop_front();
                 continue;
@@ -141,8 +158,11 @@ impl Logged {
         }
     }
 
-    pub(super) fn wait_for_flush(&mut self, waiter: FlushWaiter) {
+    pub(super) fn wait_for_flush(&mut self, mut waiter: FlushWaiter) {
         if self.broken {
+            waiter.level = Durability::Backend;
+        }
+        if self.broken && self.regions.is_none() {
             self.answer(waiter.token, Err(IoError::Lost));
         } else if self.is_met(&waiter) {
             self.answer(waiter.token, Ok(()));
@@ -153,6 +173,7 @@ impl Logged {
 
     fn is_met(&self, waiter: &FlushWaiter) -> bool {
         let there = match waiter.level {
+            _ if self.broken => self.is_met_without_log(waiter.needs),
             Durability::Local => waiter.needs <= self.log.durable,
             // Also in the log: a recovery that found less of it would write that over what the back end has.
             Durability::Backend => waiter.needs <= self.log.durable.min(self.log.first),
@@ -192,17 +213,6 @@ impl Logged {
         self.counts.log_flushes += 1;
         self.log.flushed_disk(before);
         self.settle_waiters();
-    }
-
-    /// The log's disk cannot be written: nothing new is promised.
-    pub(super) fn log_failed(&mut self) {
-        self.broken = true;
-        for change in core::mem::take(&mut self.changes) {
-            self.answer(change.token, Err(IoError::Failed));
-        }
-        for waiter in core::mem::take(&mut self.flush_waiters) {
-            self.answer(waiter.token, Err(IoError::Lost));
-        }
     }
 
     pub(super) fn read(&mut self, request: &Request) {
@@ -283,7 +293,13 @@ impl Logged {
         checks: &[u32],
     ) {
         self.read_buffers.push(buffer);
-        let result = result.and_then(|()| if checks == piece.checks { Ok(()) } else { Err(IoError::Failed) });
+        let is_right = checks == piece.checks;
+        match (piece.whose, result) {
+            (_, Ok(())) if is_right => self.log_was_read(now_ns, &piece),
+            (For::Run(_), result) => self.run_unread(now_ns, &piece, result.is_ok().then_some(checks)),
+            (For::Read(_), _) => {}
+        }
+        let result = result.and(if is_right { Ok(()) } else { Err(IoError::Failed) });
         if result.is_ok() {
             let skip = piece.position % BLOCK_SECTORS + piece.sectors.start - piece.reads.start;
             let from = Place { memory: Memory::Driver(Buffer::LogRead(buffer)), skip };
