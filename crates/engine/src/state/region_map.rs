@@ -24,10 +24,13 @@ use forebay_core::log::Tail;
 use forebay_core::log::logged::{LostExtent, LostExtents, RegionImage, RegionSet};
 use forebay_uring::Wake;
 use forebay_wire::disk::SECTOR_BYTES;
-use forebay_wire::disk::region_map::{COPY_BYTES_MAX, Found, Lost, RegionMap, copy_bytes, newest};
+use forebay_wire::disk::region_map::{COPY_BYTES_MAX, Found, LOST_MAX, Lost, RegionMap, copy_bytes, newest};
 
 use crate::device::IoError;
 use crate::devices::logged::{KnownRegions, RegionStore};
+
+/// What is lost fits its map.
+const _: () = assert!(LOST_MAX == forebay_core::log::logged::LOST_MAX as usize);
 
 /// Whose log a map is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +123,11 @@ fn image_of(map: &RegionMap) -> RegionImage {
 }
 
 fn map_of(image: &RegionImage, identity: &LogIdentity, volume: &str, sequence: u64) -> RegionMap {
-    let lost = |LostExtent { sectors, epoch }| Lost { first: sectors.start, end: sectors.end, epoch };
+    // Where there are many, they may reach behind the volume's end.
+    let lost = |LostExtent { sectors, epoch }| {
+        let end = sectors.end.min(identity.volume_sectors);
+        (sectors.start < end).then_some(Lost { first: sectors.start, end, epoch })
+    };
     RegionMap {
         sequence,
         cache_id: identity.cache_id,
@@ -130,7 +137,7 @@ fn map_of(image: &RegionImage, identity: &LogIdentity, volume: &str, sequence: u
         life: image.life,
         tail: image.tail.map(|tail| [tail.position, tail.first, tail.life]),
         words: image.dirty.words().to_vec(),
-        lost: image.lost.iter().map(lost).collect(),
+        lost: image.lost.iter().filter_map(lost).collect(),
     }
 }
 

@@ -9,6 +9,8 @@
 //! | `mod` | requests, orders, their ends |
 //! | `open` | finding the log again |
 //! | `memory` | buffers in frames of the shard's arena |
+//! | `diskless` | going on without the log's disk |
+//! | `loss` | what is lost, for other threads |
 //! | `regions` | who keeps the region map, beside the configuration |
 //! | `status` | how the log is, for other threads |
 //! | `control` | what its owner chooses, from other threads |
@@ -16,6 +18,8 @@
 //! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
 
 mod control;
+mod diskless;
+mod loss;
 mod memory;
 mod open;
 mod pieces;
@@ -36,7 +40,9 @@ use super::check::check;
 use super::pending::Pending;
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 pub use control::LogControl;
-pub use forebay_core::log::logged::KnownRegions;
+pub use diskless::DisklessParts;
+pub use forebay_core::log::logged::{Health, KnownRegions, LostExtent};
+pub use loss::{LISTED_MAX, LossSnapshot, LossStatus};
 use memory::{BlockSums, Buffers, Span};
 pub use open::{LogOpenError, LogPlace};
 pub use regions::{MemoryRegions, RegionStore};
@@ -128,6 +134,7 @@ pub struct LoggedDevice {
     /// Of the control, what was taken up last.
     control_version: u64,
     status: LogStatus,
+    loss: LossStatus,
     /// Something happened that the status does not tell.
     is_stale: bool,
     status_ns: u64,
@@ -177,7 +184,14 @@ impl LoggedDevice {
         if self.is_stale && is_due {
             (self.is_stale, self.status_ns) = (false, now_ns + STATUS_NS);
             self.status.set(LogSnapshot::of(&self.logged, now_ns));
+            self.loss.set(LossSnapshot::of(&self.logged));
         }
+    }
+
+    /// What is lost, for other threads; there it can be accepted, too.
+    #[must_use]
+    pub fn loss(&self) -> LossStatus {
+        self.loss.clone()
     }
 
     /// The state of the log.
@@ -418,6 +432,10 @@ impl Device for LoggedDevice {
         self.ended_below = below;
         self.take_policy(now_ns);
         self.poll_regions(now_ns);
+        if self.loss.is_accepted() {
+            self.is_stale = true;
+            self.logged.accept_loss();
+        }
         if now_ns >= self.tick_ns {
             self.tick_ns = now_ns + TICK_NS;
             self.is_stale |= !self.logged.has_followed();
@@ -442,8 +460,11 @@ impl Device for LoggedDevice {
         let first = doubts.len();
         self.backend.in_doubt(doubts);
         doubts[first..].iter_mut().for_each(|doubt| doubt.is_lost = false);
-        // But what passed the log is nowhere else.
+        // What is cached of what is lost is not what will be read of it, when it is accepted.
         let bytes = |sectors: std::ops::Range<u64>| sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
+        let lost = self.logged.take_lost().into_iter();
+        doubts.extend(lost.map(|sectors| Doubt { range: bytes(sectors), is_lost: false }));
+        // But what passed the log is nowhere else.
         doubts.extend(self.logged.in_doubt().map(|sectors| Doubt { range: bytes(sectors), is_lost: true }));
     }
 }

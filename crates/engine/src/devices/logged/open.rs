@@ -15,8 +15,8 @@ use super::memory::{Buffers, CONFIG, sums_of};
 use super::pieces::Pieces;
 use super::regions::RegionStore;
 use super::{
-    GROUP_SECTORS_MAX, LogControl, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, OPERATIONS_MAX, SECTOR_BYTES,
-    limits,
+    GROUP_SECTORS_MAX, LogControl, LogSnapshot, LogStatus, LoggedDevice, LoggedParts, LossSnapshot, LossStatus,
+    OPERATIONS_MAX, SECTOR_BYTES, limits,
 };
 use crate::device::{self, Device, DeviceOp, FrameId, Geometry, IoError, OpKind};
 use crate::devices::pending::Pending;
@@ -83,7 +83,7 @@ pub enum LogOpenError {
 }
 
 /// One operation, waited for.
-fn carry_out(
+pub(super) fn carry_out(
     device: &mut dyn Device,
     reactor: &mut dyn Reactor,
     op: DeviceOp,
@@ -93,7 +93,7 @@ fn carry_out(
 }
 
 /// Writes the region map, and waits for it.
-fn keep(
+pub(super) fn keep(
     regions: Option<&mut (dyn RegionStore + 'static)>,
     reactor: &mut dyn Reactor,
     image: &RegionImage,
@@ -109,7 +109,7 @@ fn keep(
     }
 }
 
-fn flush(token: u64) -> DeviceOp {
+pub(super) fn flush(token: u64) -> DeviceOp {
     DeviceOp { token, kind: OpKind::Flush, offset: 0, length: 0, frame: FrameId(0), at: 0 }
 }
 
@@ -243,6 +243,11 @@ impl Kept {
     }
 }
 
+/// The shortest log.
+pub(super) fn least_bytes() -> u64 {
+    TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES
+}
+
 /// Whether a log may have what the back end lacks.
 fn may_have(known: &KnownRegions) -> bool {
     match known {
@@ -258,7 +263,7 @@ impl LoggedDevice {
     /// See [`LogOpenError`].
     pub fn open(parts: LoggedParts, reactor: &mut dyn Reactor) -> Result<Self, LogOpenError> {
         let LoggedParts { mut disk, place, mut backend, arena, first_frame, mut regions } = parts;
-        let least = TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES;
+        let least = least_bytes();
         let aligned = place.offset.is_multiple_of(4096) && place.bytes.is_multiple_of(4096);
         if !aligned || place.bytes < least || place.offset + place.bytes > disk.geometry().bytes {
             return Err(LogOpenError::Place { offset: place.offset, bytes: place.bytes, least });
@@ -316,18 +321,25 @@ impl LoggedDevice {
         if regions.is_some() {
             logged.keep_regions(image);
         }
-        let status = LogStatus::default();
+        let sequence = tail.sequence;
+        Ok(Self::of(logged, Below { disk, place, backend, buffers, regions, life, sequence }, reactor))
+    }
+
+    pub(super) fn of(logged: Logged, below: Below, reactor: &dyn Reactor) -> Self {
+        let Below { disk, place, backend, buffers, regions, life, sequence } = below;
+        let (status, loss) = (LogStatus::default(), LossStatus::default());
         status.set(LogSnapshot::of(&logged, reactor.now_ns()));
-        Ok(Self {
+        loss.set(LossSnapshot::of(&logged));
+        Self {
+            geometry: Geometry { sector_bytes: 512, can_trim: true, can_zero: true, ..backend.geometry() },
             logged,
             regions,
             writes_regions: None,
-            geometry: Geometry { sector_bytes: 512, can_trim: true, can_zero: true, ..below },
             disk,
             backend,
             place,
-            life: tail.life,
-            tail_sequence: tail.sequence,
+            life,
+            tail_sequence: sequence,
             buffers,
             pending: Pending::new(OPERATIONS_MAX),
             notes: Vec::new(),
@@ -337,9 +349,21 @@ impl LoggedDevice {
             control: LogControl::default(),
             control_version: 0,
             status,
+            loss,
             is_stale: true,
             status_ns: 0,
             gathers: false,
-        })
+        }
     }
+}
+
+/// What an opened log lies over.
+pub(super) struct Below {
+    pub(super) disk: Box<dyn Device>,
+    pub(super) place: LogPlace,
+    pub(super) backend: Box<dyn Device>,
+    pub(super) buffers: Buffers,
+    pub(super) regions: Option<Box<dyn RegionStore>>,
+    pub(super) life: u64,
+    pub(super) sequence: u64,
 }
