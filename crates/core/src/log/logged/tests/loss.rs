@@ -350,7 +350,7 @@ impl Doomed {
             }
             Order::FlushBackend { id } => {
                 for (durable, since) in self.backend.iter_mut().filter(|_| !fails) {
-                    *durable = since.drain(..).last().unwrap_or(*durable);
+                    *durable = since.drain(..).next_back().unwrap_or(*durable);
                 }
                 (id, of_backend)
             }
@@ -421,7 +421,7 @@ impl Doomed {
             }
             self.sectors.iter_mut().for_each(|it| it.answered = it.promised);
         }
-        self.backend.iter_mut().for_each(|(durable, since)| *durable = since.drain(..).last().unwrap_or(*durable));
+        self.backend.iter_mut().for_each(|(durable, since)| *durable = since.drain(..).next_back().unwrap_or(*durable));
         self.clients.clear();
         self.memory.clear();
         if !is_there {
