@@ -175,7 +175,8 @@ impl Logged {
             self.close_boundary();
             let needs_answers = self.bypass.answers;
             let token = request.token;
-            self.wait_for_flush(FlushWaiter { token, needs: 0, needs_answers, level: Durability::Backend });
+            let level = Durability::Backend;
+            self.wait_for_flush(FlushWaiter { token, is_flush: false, needs: 0, needs_answers, level });
         } else {
             self.answer(request.token, Ok(()));
         }
@@ -193,7 +194,7 @@ impl Logged {
             let settled = core::mem::replace(&mut self.bypass.settled, self.bypass.answers);
             let mut told = false;
             for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.needs_answers > settled) {
-                told = true;
+                told |= waiter.is_flush;
                 self.ready.push_back(Order::Answer { token: waiter.token, result: Err(IoError::Lost) });
             }
             self.bypass.owes_failure |= !told;

@@ -261,7 +261,7 @@ impl Logged {
                     return self.answer(request.token, Err(IoError::Lost));
                 }
                 let (needs_answers, level) = (self.bypass.answers(), self.policy.durability);
-                self.wait_for_flush(FlushWaiter { token: request.token, needs, needs_answers, level });
+                self.wait_for_flush(FlushWaiter { token: request.token, is_flush: true, needs, needs_answers, level });
             }
             Wish::Write { .. } | Wish::Zero { .. } => {
                 self.waiting.push_back(Waiting { request, must_log: false });

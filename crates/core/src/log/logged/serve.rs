@@ -35,6 +35,8 @@ impl Change {
 #[derive(Debug)]
 pub(super) struct FlushWaiter {
     pub(super) token: u64,
+    /// Not a change with FUA.
+    pub(super) is_flush: bool,
     pub(super) needs: RecordId,
     /// So many that passed the log are flushed.
     pub(super) needs_answers: u64,
@@ -151,7 +153,7 @@ impl Logged {
             match change.fua_until {
                 Some(needs) => {
                     let (token, level) = (change.token, self.policy.fua);
-                    self.wait_for_flush(FlushWaiter { token, needs, needs_answers: 0, level });
+                    self.wait_for_flush(FlushWaiter { token, is_flush: false, needs, needs_answers: 0, level });
                 }
                 None => self.answer(change.token, Ok(())),
             }

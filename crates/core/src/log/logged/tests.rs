@@ -41,6 +41,10 @@ struct Client {
     policy: LogPolicy,
     /// Sectors that were told as lost meanwhile.
     lost: Vec<u64>,
+    /// Of a flush: something that was answered before was lost.
+    must_fail: bool,
+    /// Changes that had passed the log when it was asked.
+    answers: u64,
 }
 
 /// A change that was asked for.
@@ -106,6 +110,10 @@ struct World {
     /// Now and then it is.
     changes_policy: bool,
     slow: Slow,
+    /// Changes that passed the log and that the back end answered.
+    passed: Vec<u64>,
+    /// Something of that was lost, and no flush has failed for it.
+    owes: bool,
     /// Steps in a hundred that ask for something.
     asks: u64,
     /// Reads that were right, flushes, crashes, failures, bypasses, sectors told as lost, flushes by the back end.
@@ -167,6 +175,8 @@ impl World {
             policy_ns: 0,
             changes_policy: false,
             slow: Slow::Nothing,
+            passed: Vec::new(),
+            owes: false,
             asks: 35,
             counts: [0; 7],
         }
@@ -262,9 +272,12 @@ impl World {
                 settled: false,
             });
         }
-        let (asked_ns, policy) = (self.now_ns, self.logged.policy());
-        self.clients
-            .insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns, policy, lost: Vec::new() });
+        let (asked_ns, policy, answers) = (self.now_ns, self.logged.policy(), self.logged.bypass.answers());
+        let must_fail = wish == Wish::Flush && core::mem::take(&mut self.owes);
+        self.clients.insert(
+            token,
+            Client { wish, sectors: sectors.clone(), bytes, asked_ns, policy, lost: Vec::new(), must_fail, answers },
+        );
         self.logged.submit(asked_ns, request(token, wish, sectors));
         if wish == Wish::Flush {
             self.boundaries.close();
@@ -358,6 +371,9 @@ impl World {
                 let covered = |it: &&mut Asked| it.answered_ns.is_some_and(|at| at < client.asked_ns);
                 self.history.iter_mut().filter(covered).for_each(|it| it.promised = true);
                 self.counts[1] += 1;
+                assert!(!client.must_fail, "a loss is told");
+                let covers = |it: &Asked| it.answered_ns.is_some_and(|at| at < client.asked_ns);
+                self.check_durable(0..SECTORS, |it| covers(it) && self.passed.contains(&it.token));
                 if client.policy.durability == Durability::Backend {
                     self.check_durable(0..SECTORS, |it| it.answered_ns.is_some_and(|at| at < client.asked_ns));
                     self.counts[6] += 1;
@@ -379,7 +395,9 @@ impl World {
         for sector in sectors {
             let here = |it: &&Asked| it.sectors.contains(&sector);
             let value = |it: &Asked| if it.zero { 0 } else { value_of(it.token, sector) };
-            let Some(last) = self.history.iter().rposition(|it| here(&it) && is(it)) else { continue };
+            let Some(last) = self.history.iter().rposition(|it| here(&it) && it.answered_ns.is_some() && is(it)) else {
+                continue;
+            };
             let (durable, _) = self.backend[sector as usize];
             let later = || self.history[last..].iter().filter(here).map(value);
             assert!(later().any(|value| value == durable), "sector {sector} has {durable} on the back end");
@@ -387,8 +405,14 @@ impl World {
     }
 
     /// What was told as lost is what is there from now on, where nothing came over it.
-    fn take_losses(&mut self) {
+    fn take_losses(&mut self, settled: u64) {
         let lost: Vec<u64> = self.logged.in_doubt().flatten().collect();
+        if !lost.is_empty() {
+            self.owes = true;
+            for it in self.clients.values_mut().filter(|it| it.wish == Wish::Flush && it.answers > settled) {
+                (it.must_fail, self.owes) = (true, false);
+            }
+        }
         for sector in lost {
             self.boundaries.lost(sector..sector + 1);
             self.counts[5] += 1;
@@ -398,9 +422,8 @@ impl World {
     }
 
     fn settle_lost(&mut self, sector: u64) {
-        let is_seen = self.logged.log().map().first(&(sector..sector + 1)).is_some_and(|it| it.record.is_none());
-        let last = self.history.iter().rposition(|it| it.answered_ns.is_some() && it.sectors.contains(&sector));
-        if let Some(last) = last.filter(|_| is_seen) {
+        let passed = |it: &Asked| self.passed.contains(&it.token) && !it.settled && it.sectors.contains(&sector);
+        if let Some(last) = self.history.iter().rposition(passed) {
             let found = self.on_backend(sector);
             self.settled(last + 1, sector, found, found == 0);
         }
@@ -504,14 +527,16 @@ impl World {
         if is_flush && result.is_ok() {
             self.boundaries.flushed();
         }
+        let settled = self.logged.bypass.settled();
         self.logged.done(self.now_ns, id, result, &checks);
         if let Some(Request { token, wish, .. }) = passed.filter(|_| result.is_ok()) {
             self.boundaries.answered(token);
+            self.passed.push(token);
             if matches!(wish, Wish::Write { fua: true } | Wish::Zero { fua: true, .. }) {
                 self.boundaries.close();
             }
         }
-        self.take_losses();
+        self.take_losses(settled);
     }
 
     fn on_backend(&self, sector: u64) -> Value {
@@ -554,6 +579,7 @@ impl World {
         }
         self.flush_backend(false);
         self.clients.clear();
+        self.owes = false;
         self.memory.clear();
         let mut scan = Scan::new(LIMITS, Ring::new(RING, self.tail.position), self.tail);
         let mut checks = Vec::new();
@@ -594,8 +620,19 @@ impl World {
             let bytes = vec![u64::MAX];
             let (wish, sectors) = (Wish::Read, sector..sector + 1);
             let policy = LogPolicy::default();
-            self.clients
-                .insert(token, Client { wish, sectors: sectors.clone(), bytes, asked_ns: 0, policy, lost: Vec::new() });
+            self.clients.insert(
+                token,
+                Client {
+                    wish,
+                    sectors: sectors.clone(),
+                    bytes,
+                    asked_ns: 0,
+                    policy,
+                    lost: Vec::new(),
+                    must_fail: false,
+                    answers: 0,
+                },
+            );
             self.logged.submit(self.now_ns, request(token, wish, sectors));
             let found = loop {
                 // As `perform`, but for the answer of that read.
@@ -637,6 +674,23 @@ impl World {
             Asked { token, sectors: sector..sector + 1, zero, answered_ns: Some(0), promised: true, settled: true },
         );
     }
+}
+
+/// In which little is asked, and all that is long passes the log where it may.
+fn run_passing(seed: u64, crashes: bool) -> World {
+    let mut world = World::new(seed);
+    world.slow = [Slow::Nothing, Slow::Tails, Slow::LogsDisk, Slow::Flushes][(seed % 4) as usize];
+    world.asks = 20;
+    let durability = [Durability::Local, Durability::Backend][(seed / 4 % 2) as usize];
+    let bypass = Bypass::Large { bytes_min: [512, 10 * 512][(seed / 8 % 2) as usize] };
+    world.set_policy(LogPolicy { durability, bypass, ..LogPolicy::default() });
+    for _ in 0..1_000 {
+        world.step();
+        if crashes && world.below(150) == 0 {
+            world.crash();
+        }
+    }
+    world
 }
 
 fn run(seed: u64, steps: usize, crashes: bool) -> World {
@@ -687,6 +741,22 @@ fn reads_see_what_was_answered_last_and_the_back_end_has_it_in_the_end() {
         counts.iter_mut().zip(world.counts).for_each(|(sum, one)| *sum += one);
     }
     let least = [10_000, 2_000, 0, 2_000, 500, 500, 100];
+    assert!(counts.iter().zip(least).all(|(count, least)| *count >= least), "{counts:?}");
+}
+
+#[test]
+fn what_passes_the_log_is_part_of_its_order_and_a_loss_is_told() {
+    let mut counts = [0; 7];
+    for seed in 2_000..2_600 {
+        let crashes = seed % 3 > 0;
+        let mut world = run_passing(seed, crashes);
+        drain(&mut world);
+        for sector in 0..SECTORS {
+            assert_eq!(world.on_backend(sector), world.newest(sector), "seed {seed}, sector {sector}");
+        }
+        counts.iter_mut().zip(world.counts).for_each(|(sum, one)| *sum += one);
+    }
+    let least = [5_000, 1_000, 1_000, 1_000, 2_000, 1_000, 500];
     assert!(counts.iter().zip(least).all(|(count, least)| *count >= least), "{counts:?}");
 }
 
