@@ -79,6 +79,7 @@ pub(crate) fn backend() -> PathModel {
         latency_ns: BACKEND_LATENCY_NS,
         overhead_bytes: 0,
         jitter_permil: JITTER_PERMIL,
+        writes: None,
     }
 }
 
@@ -96,6 +97,7 @@ pub(crate) fn disk(jobs: u32) -> PathModel {
         latency_ns: DISK_LATENCY_NS,
         overhead_bytes: 0,
         jitter_permil: JITTER_PERMIL,
+        writes: None,
     }
 }
 

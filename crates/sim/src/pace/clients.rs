@@ -32,6 +32,8 @@ pub struct Load {
     pub think_ns: u64,
     /// So many clients more that only write, at random, one request at a time.
     pub writers: u32,
+    /// Each client flushes after so many writes of its own; 0: nobody does.
+    pub flush_every: u32,
 }
 
 impl Load {
@@ -41,7 +43,13 @@ impl Load {
     /// Random reads.
     #[must_use]
     pub const fn reads(jobs: u32, depth: u32, block_bytes: u32) -> Self {
-        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0, writers: 0 }
+        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0, writers: 0, flush_every: 0 }
+    }
+
+    /// Random writes.
+    #[must_use]
+    pub const fn writes(jobs: u32, depth: u32, block_bytes: u32) -> Self {
+        Self { read_permil: 0, ..Self::reads(jobs, depth, block_bytes) }
     }
 
     /// Requests in flight.
@@ -67,15 +75,51 @@ pub(super) struct ClientCounts {
     pub(super) read_bytes: u64,
     pub(super) writes: u64,
     pub(super) write_bytes: u64,
+    pub(super) flushes: u64,
     pub(super) read_latency: Histogram,
+}
+
+/// How long requests of one kind took.
+#[derive(Clone, Debug, Default)]
+pub struct Latency {
+    /// Within a fifth.
+    pub histogram: Histogram,
+    /// The longest, exactly.
+    pub longest_ns: u64,
+}
+
+/// How long the requests of a volume's clients took.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Of reads.
+    pub reads: Latency,
+    /// Of writes.
+    pub writes: Latency,
+    /// Of flushes.
+    pub flushes: Latency,
+}
+
+impl Latency {
+    fn record(&mut self, latency_ns: u64) {
+        self.histogram.record(latency_ns);
+        self.longest_ns = self.longest_ns.max(latency_ns);
+    }
+
+    /// The mean; 0 if there were none.
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        self.histogram.sum_ns().checked_div(self.histogram.count()).unwrap_or(0)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Client {
     /// Requests in flight, and those it thinks about.
     in_flight: u32,
-    /// Where it goes on reading in order.
+    /// Where it goes on in order.
     cursor: u64,
+    /// Writes since its last flush.
+    writes: u32,
 }
 
 /// Requests to come: how many, and how many of them are reads, in thousandths; what is over goes to the next deck.
@@ -107,6 +151,14 @@ struct Volume {
     dice: Dice,
     deck: Deck,
     counts: ClientCounts,
+    latencies: Latencies,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +166,7 @@ struct Request {
     volume: usize,
     client: usize,
     length: u32,
-    is_read: bool,
+    kind: Kind,
     start_ns: u64,
 }
 
@@ -141,6 +193,7 @@ impl Clients {
             dice: dice.fork(),
             deck: Deck::default(),
             counts: ClientCounts::default(),
+            latencies: Latencies::default(),
         };
         Self {
             volumes: volume_bytes.iter().map(volume).collect(),
@@ -180,9 +233,19 @@ impl Clients {
         std::mem::take(&mut self.volumes[volume].counts)
     }
 
+    /// How long requests of a volume took that were answered since this was last asked.
+    pub(super) fn take_latencies(&mut self, volume: usize) -> Latencies {
+        std::mem::take(&mut self.volumes[volume].latencies)
+    }
+
     fn ask(&mut self, now_ns: u64, volume: usize, client: usize) {
         let state = &mut self.volumes[volume];
         let load = state.load;
+        if load.flush_every > 0 && state.clients[client].writes >= load.flush_every {
+            state.clients[client].writes = 0;
+            let tag = self.place(Request { volume, client, length: 0, kind: Kind::Flush, start_ns: now_ns });
+            return self.events.push(FrontEvent::Flush { volume: VolumeId(volume as u16), tag });
+        }
         let blocks = state.bytes / u64::from(load.block_bytes);
         let only_writes = client >= load.jobs as usize;
         let block = if load.sequential && !only_writes {
@@ -196,18 +259,25 @@ impl Clients {
         let (offset, length) = (block * u64::from(load.block_bytes), load.block_bytes);
         let (dice, deck) = (&mut state.dice, &mut state.deck);
         let is_read = !only_writes && (load.read_permil == 1000 || deck.draw(load.read_permil, dice));
-        let request = Some(Request { volume, client, length, is_read, start_ns: now_ns });
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.requests.push(None);
-            self.requests.len() - 1
-        });
-        self.requests[place] = request;
-        let (volume, tag) = (VolumeId(volume as u16), place as u64);
+        state.clients[client].writes += u32::from(!is_read);
+        let kind = if is_read { Kind::Read } else { Kind::Write };
+        let tag = self.place(Request { volume, client, length, kind, start_ns: now_ns });
+        let volume = VolumeId(volume as u16);
         self.events.push(if is_read {
             FrontEvent::Read { volume, tag, offset, length }
         } else {
             FrontEvent::Write { volume, tag, offset, length, fua: false }
         });
+    }
+
+    /// Remembers a request, under this tag.
+    fn place(&mut self, request: Request) -> u64 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() - 1
+        });
+        self.requests[place] = Some(request);
+        place as u64
     }
 
     /// A request is answered; its client goes on.
@@ -216,14 +286,24 @@ impl Clients {
         let request = self.requests[place].take().expect("a request is answered once");
         self.free.push(place);
         let volume = &mut self.volumes[request.volume];
-        let (counts, bytes) = (&mut volume.counts, u64::from(request.length));
-        if request.is_read {
-            counts.reads += 1;
-            counts.read_bytes += bytes;
-            counts.read_latency.record(now_ns - request.start_ns);
-        } else {
-            counts.writes += 1;
-            counts.write_bytes += bytes;
+        let (counts, latencies, bytes) = (&mut volume.counts, &mut volume.latencies, u64::from(request.length));
+        let latency_ns = now_ns - request.start_ns;
+        match request.kind {
+            Kind::Read => {
+                counts.reads += 1;
+                counts.read_bytes += bytes;
+                counts.read_latency.record(latency_ns);
+                latencies.reads.record(latency_ns);
+            }
+            Kind::Write => {
+                counts.writes += 1;
+                counts.write_bytes += bytes;
+                latencies.writes.record(latency_ns);
+            }
+            Kind::Flush => {
+                counts.flushes += 1;
+                latencies.flushes.record(latency_ns);
+            }
         }
         if volume.load.think_ns == 0 {
             return self.go_on(now_ns, request.volume, request.client);

@@ -4,8 +4,9 @@
 //! the same setup gives the same figures anywhere, and a minute passes in seconds. What runs is the real
 //! `Cache::step` in the real shard loop; only time, clients and devices are modelled.
 //!
-//! 1. A [`PacedWorld`] is set up: a cache disk that holds every page of every volume, a back end a volume, some of them
-//!    behind a common link. Memory keeps nothing, so that each read is a hit on disk.
+//! 1. A [`PacedWorld`] is set up: a cache disk that holds every page of every volume, or a part of them, a back end a
+//!    volume, some of them behind a common link. Memory keeps nothing, so that each hit is one on disk. A volume that
+//!    writes back has its log on the cache disk, as the product has it.
 //! 2. [`PacedWorld::run_for`] lets time pass. In between anything may be changed: what clients do, how fast a path is,
 //!    who else is on a link. A schedule is a sequence of such calls.
 //! 3. For each 100 ms there is a [`Tick`] of what paths and clients did; [`PacedWorld::between`] sums them up.
@@ -31,7 +32,8 @@
 //! |---|---|
 //! | `link` | bytes a second, divided fairly |
 //! | `station` | a device as a queue and a delay |
-//! | `warm` | a cache disk that holds everything |
+//! | `writes` | what they cost a flash disk |
+//! | `warm` | a cache disk that holds what is to hit |
 //! | `clients` | requests in a closed loop |
 //!
 //! Speed: a request costs about 1.4 us of real time and what its checksum costs, 4 us for 64 KiB. A minute of 200 MB/s
@@ -43,16 +45,20 @@
 
 mod clients;
 mod link;
+#[cfg(test)]
+mod log_tests;
 mod station;
 #[cfg(test)]
 mod tests;
 mod tick;
 mod warm;
+mod writes;
 
-pub use clients::Load;
+pub use clients::{Latencies, Latency, Load};
 pub use link::Competitors;
 pub use station::{PathCounts, PathModel};
 pub use tick::{TICK_NS, Tick, VolumeTick};
+pub use writes::{Collection, WriteModel};
 
 use crate::dice::Dice;
 use clients::Clients;
@@ -62,6 +68,8 @@ use forebay_core::{
 };
 use forebay_engine::attach::{Plan, VolumeEnd};
 use forebay_engine::device::Device;
+use forebay_engine::devices::logged::{LogPlace, LogSnapshot, LogStatus, LoggedDevice, LoggedParts};
+use forebay_engine::devices::shared::Shared;
 use forebay_engine::reactor::Reactor;
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder, Measured};
 use forebay_engine::shard::{Command, CommandOrder, Host, Shard, ShardDisk, ShardParts};
@@ -73,7 +81,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 use tick::Ticks;
-use warm::Warm;
+use warm::{Warm, WarmVolume};
 
 /// Turns at one time, at most: some for each request in flight.
 const STILL_TURNS_MAX: u32 = 100_000;
@@ -81,10 +89,14 @@ const STILL_TURNS_MAX: u32 = 100_000;
 /// A volume, its back end and its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeSetup {
-    /// Its size, all of it cached: whole pages.
+    /// Its size: whole pages.
     pub bytes: u64,
+    /// Of a thousand of its pages, how many are cached.
+    pub cached_permil: u32,
     /// How it treats writes.
     pub mode: WriteMode,
+    /// Bytes of its write-back log; 0: it has none.
+    pub log_bytes: u64,
     /// The way to its back end.
     pub backend: PathModel,
     /// The link that the way leads over, if it is shared: its place in [`Setup::links`], and how many flows the volume
@@ -115,7 +127,15 @@ impl Setup {
     /// One volume of 65,536 pages of 64 KiB, written through, with nobody else on the way to its back end.
     #[must_use]
     pub fn one_volume(disk: PathModel, backend: PathModel, load: Load) -> Self {
-        let volume = VolumeSetup { bytes: 4 << 30, mode: WriteMode::Through, backend, link: None, load };
+        let volume = VolumeSetup {
+            bytes: 4 << 30,
+            cached_permil: 1000,
+            mode: WriteMode::Through,
+            log_bytes: 0,
+            backend,
+            link: None,
+            load,
+        };
         Self {
             page_bytes: 65536,
             disk,
@@ -181,6 +201,7 @@ pub struct PacedWorld {
     disk: Handle,
     backends: Vec<Handle>,
     links: Vec<Rc<RefCell<Link>>>,
+    logs: Vec<Option<LogStatus>>,
     commands: Sender<Command>,
     ticks: Ticks,
 }
@@ -197,11 +218,18 @@ impl PacedWorld {
         let volume_bytes: Vec<u64> = setup.volumes.iter().map(|volume| volume.bytes).collect();
         let whole = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(u64::from(setup.page_bytes));
         assert!(volume_bytes.iter().all(whole), "volumes are whole pages: {volume_bytes:?}");
-        let (warm, planned) = Warm::attach(setup.page_bytes, &volume_bytes);
+        let warm = |volume: &VolumeSetup| WarmVolume {
+            bytes: volume.bytes,
+            cached_permil: volume.cached_permil,
+            log_bytes: volume.log_bytes,
+        };
+        let (warm, planned) = Warm::attach(setup.page_bytes, &setup.volumes.iter().map(warm).collect::<Vec<_>>());
         let mut config = config(setup, &planned, dice.bits());
         configure(&mut config);
         let metadata = Shard::<VirtualTime, Clients>::metadata_frames(&config);
-        let arena = Rc::new(Arena::new(config.frames + metadata, setup.page_bytes).expect("memory for frames"));
+        let logs = setup.volumes.iter().filter(|volume| volume.log_bytes > 0).count() as u32;
+        let frames = config.frames + metadata + logs * LoggedDevice::frames(setup.page_bytes);
+        let arena = Rc::new(Arena::new(frames, setup.page_bytes).expect("memory for frames"));
         let links = setup.links_bytes_per_second.iter().map(|rate| Rc::new(RefCell::new(Link::new(Some(*rate)))));
         let links: Vec<_> = links.collect();
         let alone = || Rc::new(RefCell::new(Link::new(None)));
@@ -211,11 +239,16 @@ impl PacedWorld {
             None => Handle::new(alone(), 1, volume.backend),
         };
         let backends: Vec<Handle> = setup.volumes.iter().map(backend).collect();
-        let disk_bytes = warm.device_bytes();
+        let (disk_bytes, pages) = (warm.device_bytes(), warm.pages());
         let device = Station::new(disk.clone(), disk_bytes, dice.fork(), Some((warm, Rc::clone(&arena))));
         let stations = backends.iter().zip(&volume_bytes);
         let stations = stations.map(|(handle, bytes)| Station::new(handle.clone(), *bytes, dice.fork(), None));
         let stations = stations.map(|station| Box::new(station) as Box<dyn Device>).collect();
+        let all = || backends.iter().chain([&disk]);
+        all().for_each(|path| path.set_free(true));
+        let first_frame = config.frames + metadata;
+        let (device, stations, logs) = open_logs(&planned, Box::new(device), stations, (&arena, first_frame));
+        all().for_each(|path| path.set_free(false));
         let (now_ns, stop_ns) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (commands, orders) = channel();
         let parts = ShardParts {
@@ -224,7 +257,7 @@ impl PacedWorld {
             metadata_frame: FrameId(config.frames),
             reactor: VirtualTime { now_ns: Rc::clone(&now_ns), stop_ns: Rc::clone(&stop_ns) },
             front: Clients::new(&volume_bytes, &mut dice),
-            disk: Some(ShardDisk { device: Box::new(device), format: planned.disk }),
+            disk: Some(ShardDisk { device, format: planned.disk }),
             backends: stations,
             host: Box::new(SoundHost),
             commands: Some(orders),
@@ -239,9 +272,10 @@ impl PacedWorld {
             ticks: Ticks::new(backends.len()),
             backends,
             links,
+            logs,
             commands,
         };
-        world.recover();
+        world.recover(pages);
         for (volume, setup) in setup.volumes.iter().enumerate() {
             world.set_load(volume, setup.load);
         }
@@ -249,13 +283,16 @@ impl PacedWorld {
     }
 
     /// Lets the cache read its table, which takes no time.
-    fn recover(&mut self) {
+    fn recover(&mut self, pages: u64) {
         self.shard.turn();
         while self.shard.cache().gauges().recovering {
             self.shard.turn();
         }
         let gauges = self.shard.cache().gauges();
-        assert!(self.now_ns() == 0 && gauges.disk_pages > 0, "everything is cached from the start: {gauges:?}");
+        assert!(
+            self.now_ns() == 0 && u64::from(gauges.disk_pages) == pages,
+            "{pages} pages are cached from the start: {gauges:?}"
+        );
     }
 
     /// Nanoseconds since the start.
@@ -360,6 +397,12 @@ impl PacedWorld {
         self.set_path(path, PathModel { bytes_per_second, ..self.path_model(path) });
     }
 
+    /// From now on a path answers nothing but what is travelling, or all that it was asked meanwhile. A stall ends before
+    /// the path is changed.
+    pub fn set_stalled(&mut self, path: Path, is_stalled: bool) {
+        self.path(path).set_stalled(self.now_ns(), is_stalled);
+    }
+
     /// Changes what a link carries.
     pub fn set_link(&mut self, link: usize, bytes_per_second: u64) {
         self.links[link].borrow_mut().set_rate(self.now_ns(), bytes_per_second);
@@ -382,11 +425,61 @@ impl PacedWorld {
         self.ticks.sum(from_ns, to_ns)
     }
 
+    /// How long requests of a volume's clients took that were answered since this was last asked.
+    pub fn take_latencies(&mut self, volume: usize) -> Latencies {
+        self.shard.front().take_latencies(volume)
+    }
+
+    /// How a volume's write-back log is, if it has one.
+    #[must_use]
+    pub fn log(&self, volume: usize) -> Option<LogSnapshot> {
+        self.logs[volume].as_ref().map(LogStatus::get)
+    }
+
     /// The cache: its counters, and what its policies believe.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         self.shard.cache()
     }
+}
+
+/// The cache disk for the cache, the back ends with their logs before them, and those logs.
+type Opened = (Box<dyn Device>, Vec<Box<dyn Device>>, Vec<Option<LogStatus>>);
+
+/// Puts logs before their back ends, as the product does; each is found empty. The frames behind the first are theirs.
+fn open_logs(
+    planned: &Plan,
+    device: Box<dyn Device>,
+    stations: Vec<Box<dyn Device>>,
+    (arena, mut first_frame): (&Rc<Arena>, u32),
+) -> Opened {
+    let area = |at: usize| planned.disk.log(VolumeId(at as u16));
+    let logs = (0..stations.len()).filter_map(area).count();
+    if logs == 0 {
+        let none = stations.iter().map(|_| None).collect();
+        return (device, stations, none);
+    }
+    let mut reactor = VirtualTime { now_ns: Rc::default(), stop_ns: Rc::default() };
+    let mut handles = Shared::split(device, 1 + logs).into_iter().map(|handle| Box::new(handle) as Box<dyn Device>);
+    let mut handle = || handles.next().expect("a handle each");
+    let cache = handle();
+    let open = |(at, backend): (usize, Box<dyn Device>)| {
+        let Some(area) = area(at) else { return (backend, None) };
+        let place = LogPlace {
+            offset: area.offset,
+            bytes: area.bytes,
+            seed: planned.disk.seed(),
+            space: planned.disk.space(VolumeId(at as u16)),
+            in_use: false,
+        };
+        let parts = LoggedParts { disk: handle(), place, backend, regions: None, arena: Rc::clone(arena), first_frame };
+        first_frame += LoggedDevice::frames(arena.frame_bytes());
+        let log = LoggedDevice::open(parts, &mut reactor).unwrap_or_else(|error| panic!("{error}"));
+        let status = log.status();
+        (Box::new(log) as Box<dyn Device>, Some(status))
+    };
+    let (backends, statuses) = stations.into_iter().enumerate().map(open).unzip();
+    (cache, backends, statuses)
 }
 
 fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {

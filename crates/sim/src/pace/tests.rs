@@ -10,9 +10,9 @@ const PAGE: u32 = 65536;
 
 /// 200 MB/s after half a millisecond, and 100 MB/s after two.
 const DISK: PathModel =
-    PathModel { bytes_per_second: 200 * MB, latency_ns: 500_000, overhead_bytes: 0, jitter_permil: 0 };
+    PathModel { bytes_per_second: 200 * MB, latency_ns: 500_000, overhead_bytes: 0, jitter_permil: 0, writes: None };
 const BACKEND: PathModel =
-    PathModel { bytes_per_second: 100 * MB, latency_ns: 2_000_000, overhead_bytes: 0, jitter_permil: 0 };
+    PathModel { bytes_per_second: 100 * MB, latency_ns: 2_000_000, overhead_bytes: 0, jitter_permil: 0, writes: None };
 
 fn small(load: Load) -> Setup {
     let mut setup = Setup::one_volume(DISK, BACKEND, load);
@@ -109,8 +109,13 @@ fn a_change_of_rate_or_latency_shows_in_the_next_tick() {
 
 #[test]
 fn volumes_on_one_link_share_it_and_competitors_take_theirs() {
-    let behind =
-        |load| VolumeSetup { bytes: 1 << 28, mode: WriteMode::Pass, backend: BACKEND, link: Some((0, 1)), load };
+    let behind = |load| VolumeSetup {
+        bytes: 1 << 28,
+        mode: WriteMode::Pass,
+        link: Some((0, 1)),
+        load,
+        ..small(load).volumes[0]
+    };
     let deep = Load::reads(1, 64, PAGE);
     let volumes = vec![behind(deep), behind(deep), behind(Load::IDLE)];
     let setup = Setup { volumes, links_bytes_per_second: vec![160 * MB], ..small(deep) };

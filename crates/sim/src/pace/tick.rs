@@ -19,6 +19,8 @@ pub struct VolumeTick {
     pub writes: u64,
     /// Their bytes.
     pub write_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
     /// Mean latency of reads; 0 without any.
     pub read_latency_ns: u64,
     /// What 99 of 100 reads did not exceed, within a fifth; over several ticks: the worst of them.
@@ -82,6 +84,7 @@ impl VolumeTick {
             read_bytes: self.read_bytes + other.read_bytes,
             writes: self.writes + other.writes,
             write_bytes: self.write_bytes + other.write_bytes,
+            flushes: self.flushes + other.flushes,
             read_latency_ns: latency_ns.checked_div(reads).unwrap_or(0),
             read_latency_p99_ns: self.read_latency_p99_ns.max(other.read_latency_p99_ns),
             backend: self.backend.with(&other.backend),
@@ -133,6 +136,7 @@ impl Ticks {
                 read_bytes: clients.read_bytes,
                 writes: clients.writes,
                 write_bytes: clients.write_bytes,
+                flushes: clients.flushes,
                 read_latency_ns: latency.sum_ns().checked_div(latency.count()).unwrap_or(0),
                 read_latency_p99_ns: latency.quantile_ns(990),
                 backend: now.0.since(&backend),

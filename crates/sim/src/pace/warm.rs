@@ -1,6 +1,6 @@
-//! A cache disk that holds every page of every volume, all zeroes, as a process finds it that was stopped in order.
+//! A cache disk that holds pages of every volume, all zeroes, as a process finds it that was stopped in order.
 //!
-//! Why: an experiment on hits begins when everything is cached. Reading it all once takes a second of real time for each
+//! Why: an experiment on hits begins when all that is to hit is cached. Reading it all once takes a second of real time for each
 //! 8 GiB; a slot table that says so is read back in 30 ms, by the recovery that a restart has anyway.
 //!
 //! How: the plan that formats a blank disk, the clean mark of a stop, and the plan that attaches what is there then, all
@@ -18,32 +18,53 @@ use forebay_wire::disk::slot_table::TableFormat;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// What the slot table of a full disk says.
+/// What there is of a volume.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WarmVolume {
+    pub(super) bytes: u64,
+    /// Of a thousand pages, how many are cached; they are spread evenly.
+    pub(super) cached_permil: u32,
+    /// Bytes of its write-back log, empty; 0: it has none.
+    pub(super) log_bytes: u64,
+}
+
+/// The slots of a volume.
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    space: u32,
+    first_slot: u64,
+    slots: u64,
+    pages: u64,
+}
+
+/// What the slot table of the disk says.
 #[derive(Clone, Debug)]
 pub(super) struct Warm {
     layout: Layout,
     format: TableFormat,
-    /// By volume: its space, and the slot behind its last; slots go to the volumes in turn.
-    spaces: Vec<(u32, u64)>,
+    device_bytes: u64,
+    /// By volume, in turn.
+    holdings: Vec<Holding>,
     zeroes: ZeroChecksums,
 }
 
 impl Warm {
     /// A disk for volumes of these sizes, and what the product makes of it.
-    pub(super) fn attach(page_bytes: u32, volume_bytes: &[u64]) -> (Self, Plan) {
-        let facts = |(at, bytes): (usize, &u64)| VolumeFacts {
+    pub(super) fn attach(page_bytes: u32, volumes: &[WarmVolume]) -> (Self, Plan) {
+        let facts = |(at, volume): (usize, &WarmVolume)| VolumeFacts {
             name: format!("v{at}"),
             backend: "modelled".to_owned(),
             identity: at as u64 + 1,
-            bytes: *bytes,
+            bytes: volume.bytes,
             mtime_ns: 0,
-            log_bytes: 0,
+            log_bytes: volume.log_bytes,
         };
-        let volumes: Vec<VolumeFacts> = volume_bytes.iter().enumerate().map(facts).collect();
+        let known: Vec<VolumeFacts> = volumes.iter().enumerate().map(facts).collect();
+        let device_bytes = device_bytes(page_bytes, volumes);
         let wanted = Wanted {
             page_bytes,
-            device_bytes: device_bytes(page_bytes, volume_bytes),
-            volumes: &volumes,
+            device_bytes,
+            volumes: &known,
             generation: Some(1),
             cold: false,
             force_format: false,
@@ -64,24 +85,32 @@ impl Warm {
         put(&mut head, offset, &superblock);
         let attached = attach(&head, formatted.generation);
         assert!(attached.recover, "a disk that was stopped in order is warm: {:?}", attached.notices);
-        (Self::new(&attached.disk, page_bytes, volume_bytes), attached)
+        (Self::new(&attached.disk, page_bytes, device_bytes, volumes), attached)
     }
 
-    fn new(disk: &CacheDisk, page_bytes: u32, volume_bytes: &[u64]) -> Self {
-        let mut slots = 0;
-        let spaces = volume_bytes.iter().enumerate().map(|(volume, bytes)| {
-            slots += bytes.div_ceil(u64::from(page_bytes));
-            (disk.space(VolumeId(volume as u16)), slots)
+    fn new(disk: &CacheDisk, page_bytes: u32, device_bytes: u64, volumes: &[WarmVolume]) -> Self {
+        let mut first_slot = 0;
+        let holdings = volumes.iter().enumerate().map(|(at, volume)| {
+            let pages = volume.bytes.div_ceil(u64::from(page_bytes));
+            let slots = pages * u64::from(volume.cached_permil) / 1000;
+            first_slot += slots;
+            Holding { space: disk.space(VolumeId(at as u16)), first_slot: first_slot - slots, slots, pages }
         });
-        let spaces = spaces.collect();
+        let holdings = holdings.collect();
         let layout = *disk.layout();
-        assert!(slots <= layout.slot_count(), "{slots} pages for {} slots", layout.slot_count());
-        Self { layout, format: TableFormat::new(disk.superblock()), spaces, zeroes: ZeroChecksums::new() }
+        assert!(first_slot <= layout.slot_count(), "{first_slot} pages for {} slots", layout.slot_count());
+        let (format, zeroes) = (TableFormat::new(disk.superblock()), ZeroChecksums::new());
+        Self { layout, format, device_bytes, holdings, zeroes }
     }
 
     /// The disk's size.
     pub(super) fn device_bytes(&self) -> u64 {
-        self.layout.device_bytes()
+        self.device_bytes
+    }
+
+    /// Pages that it holds.
+    pub(super) fn pages(&self) -> u64 {
+        self.holdings.iter().map(|holding| holding.slots).sum()
     }
 
     /// Performs a read of the table. False: it is one of slots.
@@ -102,14 +131,9 @@ impl Warm {
         let mut crcs = vec![0; self.layout.blocks_per_page()];
         let mut writer = self.format.encode(sector, bytes);
         for slot in self.layout.slots_of_sector(sector) {
-            let mut first = 0;
-            let volume = self.spaces.iter().find(|(_, end)| {
-                let found = slot < *end;
-                first = if found { first } else { *end };
-                found
-            });
-            let Some((space, _)) = volume else { break };
-            let page = slot - first;
+            let holding = self.holdings.iter().find(|holding| slot < holding.first_slot + holding.slots);
+            let Some(Holding { space, first_slot, slots, pages }) = holding else { break };
+            let page = (slot - first_slot) * pages / slots;
             let first_block = page * self.layout.blocks_per_page() as u64;
             for (block, crc) in (first_block..).zip(&mut crcs) {
                 *crc = self.zeroes.block(*space, block);
@@ -120,11 +144,12 @@ impl Warm {
     }
 }
 
-/// Enough for all pages: slots, their records (a tenth of a page at most), and what comes before them.
-fn device_bytes(page_bytes: u32, volume_bytes: &[u64]) -> u64 {
-    let pages: u64 = volume_bytes.iter().map(|bytes| bytes.div_ceil(u64::from(page_bytes))).sum();
+/// Enough for all pages: slots, their records (a tenth of a page at most), and what comes before them; and for logs.
+fn device_bytes(page_bytes: u32, volumes: &[WarmVolume]) -> u64 {
+    let pages: u64 = volumes.iter().map(|volume| volume.bytes.div_ceil(u64::from(page_bytes))).sum();
     let bytes = pages * u64::from(page_bytes);
-    (bytes + bytes / 10 + (8 << 20)).next_multiple_of(BLOCK_BYTES)
+    let log_bytes: u64 = volumes.iter().map(|volume| volume.log_bytes).sum();
+    (bytes + bytes / 10 + (8 << 20)).next_multiple_of(BLOCK_BYTES) + log_bytes
 }
 
 fn put(head: &mut [u8], offset: u64, bytes: &[u8]) {
@@ -179,7 +204,11 @@ mod tests {
     #[test]
     fn every_page_has_its_slot_whatever_its_size() {
         for page_bytes in [4096, 65536, 262_144] {
-            let volumes = [10 << 20, 1 << 20, 3 << 20];
+            let volumes = [(10, 1000, 0), (2, 500, 8), (3, 1000, 4)].map(|(mib, cached_permil, log_mib)| WarmVolume {
+                bytes: mib << 20,
+                cached_permil,
+                log_bytes: log_mib << 20,
+            });
             let (warm, planned) = Warm::attach(page_bytes, &volumes);
             let mut found = Vec::new();
             for sector in 0..warm.layout.table_sector_count() {
@@ -189,10 +218,15 @@ mod tests {
                 planned.disk.decode_table_sectors(sector as u32, &bytes, &mut found, &mut crcs);
             }
             found.retain(|record| record.space != 0);
-            assert_eq!(found.len() as u64, volumes.iter().sum::<u64>() / u64::from(page_bytes));
+            let wanted = ((10 + 1 + 3) << 20) / u64::from(page_bytes);
+            assert_eq!((found.len() as u64, warm.pages()), (wanted, wanted));
             found.sort_by_key(|record| (record.space, record.page));
             found.dedup();
-            assert_eq!(found.len() as u64, volumes.iter().sum::<u64>() / u64::from(page_bytes));
+            assert_eq!(found.len() as u64, wanted);
+            let half = found.iter().filter(|record| record.space == planned.disk.space(VolumeId(1)));
+            assert!(half.map(|record| record.page).eq((0..wanted / 14).map(|nth| 2 * nth)));
+            let end = (0..3).filter_map(|at| planned.disk.log(VolumeId(at))).map(|log| log.offset + log.bytes).max();
+            assert_eq!(end, Some(warm.device_bytes()));
         }
     }
 }
