@@ -6,7 +6,7 @@
 use crate::findings::{Bar, Findings, Found};
 use crate::{
     Error, split_concurrency, split_contention, split_filebench, split_levels, split_mixed, split_neighbours,
-    split_overhead, split_profile_cost, split_surface,
+    split_overhead, split_profile_cost, split_surface, writeback_throughput,
 };
 use serde_json::Map;
 
@@ -21,6 +21,7 @@ pub static EXPERIMENTS: &[&Experiment] = &[
     &split_neighbours::EXPERIMENT,
     &split_overhead::EXPERIMENT,
     &split_profile_cost::EXPERIMENT,
+    &writeback_throughput::EXPERIMENT,
 ];
 
 /// The experiment of that name.

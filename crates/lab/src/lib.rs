@@ -20,12 +20,15 @@
 //! | [`split_neighbours`] | with several volumes on one disk and one link |
 //! | [`split_overhead`] | what it costs where there is nothing to gain |
 //! | [`split_profile_cost`] | what a profile costs, and when that is earned back |
+//! | `latte` | a local disk and a cloud disk, in virtual time |
+//! | [`writeback_throughput`] | writes into a write-back log |
 //!
 //! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
 #![forbid(unsafe_code)]
 
 pub mod experiment;
 pub mod findings;
+mod latte;
 mod machine;
 pub mod page;
 pub mod plot;
@@ -38,6 +41,7 @@ pub mod split_neighbours;
 pub mod split_overhead;
 pub mod split_profile_cost;
 pub mod split_surface;
+pub mod writeback_throughput;
 
 pub use experiment::{EXPERIMENTS, Experiment, Run, find};
 pub use findings::Findings;
