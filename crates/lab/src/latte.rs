@@ -10,6 +10,7 @@
 //! of a log, beside the configuration, is not modelled.
 
 use forebay_core::WriteMode;
+use forebay_core::log::logged::Bypass;
 use forebay_sim::pace::{Collection, Load, PacedWorld, PathModel, Setup, WriteModel};
 
 /// A page.
@@ -18,6 +19,8 @@ pub(crate) const PAGE_BYTES: u32 = 65536;
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 /// A large one.
 pub(crate) const LARGE_BYTES: u32 = 131_072;
+/// Writes that pass a log: those of a whole page, which is what a large one comes in.
+pub(crate) const LARGE: Bypass = Bypass::Large { bytes_min: PAGE_BYTES as u64 };
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
@@ -89,25 +92,27 @@ pub(crate) struct Volume {
     pub(crate) cached_permil: u32,
     pub(crate) mode: WriteMode,
     pub(crate) log_bytes: u64,
+    pub(crate) bypass: Bypass,
 }
 
 /// Volumes of one kind, each with this load and a cloud disk of its own.
 pub(crate) fn setup(state: DiskState, volume: Volume, volumes: usize, load: Load, seed: u64) -> Setup {
     let mut setup = Setup::one_volume(disk(state), backend(), load);
-    let Volume { bytes, cached_permil, mode, log_bytes } = volume;
+    let Volume { bytes, cached_permil, mode, log_bytes, bypass } = volume;
     setup.page_bytes = PAGE_BYTES;
     let pages = load.block_bytes.div_ceil(PAGE_BYTES);
     setup.pages_in_flight_max = (volumes as u32 * load.in_flight() * pages).max(64);
     setup.seed = seed;
     let one = &mut setup.volumes[0];
     (one.bytes, one.cached_permil, one.mode, one.log_bytes) = (bytes, cached_permil, mode, log_bytes);
+    one.log_policy.bypass = bypass;
     setup.volumes = vec![setup.volumes[0]; volumes];
     setup
 }
 
 /// The same, whose clients have the local disk itself instead of a volume.
 pub(crate) fn local_disk(state: DiskState, bytes: u64, load: Load, seed: u64) -> Setup {
-    let volume = Volume { bytes, cached_permil: 0, mode: WriteMode::Pass, log_bytes: 0 };
+    let volume = Volume { bytes, cached_permil: 0, mode: WriteMode::Pass, log_bytes: 0, bypass: Bypass::Never };
     let mut setup = setup(state, volume, 1, load, seed);
     setup.volumes[0].backend = disk(state);
     setup

@@ -1,6 +1,8 @@
 //! What was measured, as bars, tables and a plot.
 
-use super::{Cell, DATABASE, FULL, GENTLE, LOCAL, LOG, LOG_IDLE, RANDOM_4, RANDOM_32, ROOM, STREAM, THROUGH};
+use super::{
+    Cell, DATABASE, FULL, GENTLE, LOCAL, LOG, LOG_IDLE, LOG_LARGE, RANDOM_4, RANDOM_32, ROOM, STREAM, THROUGH,
+};
 use crate::Error;
 use crate::findings::Plot;
 use crate::latte::DiskState;
@@ -24,6 +26,7 @@ pub(super) fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
     let both = |f: &dyn Fn(DiskState) -> Option<f64>| lowest(DiskState::BOTH.into_iter().filter_map(f));
     let over_through =
         |workload: &str, log| both(&|state| of(cells, workload, state, LOG, Some(log)).map(|cell| cell.of_through));
+    let steady = both(&|state| of(cells, STREAM, state, LOG_LARGE, Some(FULL)).map(|cell| cell.of_through));
     let of_idle = both(&|state| {
         let idle = of(cells, RANDOM_32, state, LOG_IDLE, Some(ROOM))?;
         of(cells, RANDOM_32, state, LOG, Some(ROOM)).map(|cell| cell.rate() / idle.rate())
@@ -31,7 +34,7 @@ pub(super) fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
     let burst = both(&|state| {
         let [local, through] = [LOCAL, THROUGH].map(|policy| of(cells, STREAM, state, policy, None));
         let sum = local?.bytes_per_second() + through?.bytes_per_second();
-        of(cells, STREAM, state, LOG, Some(ROOM)).map(|cell| cell.bytes_per_second() / sum)
+        of(cells, STREAM, state, LOG_LARGE, Some(ROOM)).map(|cell| cell.bytes_per_second() / sum)
     });
     let gentle = |policy: &str, backend: &str| {
         let found = cells.iter().find(|cell| (cell.workload, cell.policy, cell.backend) == (GENTLE, policy, backend));
@@ -44,7 +47,7 @@ pub(super) fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
         ("random_32_of_idle", of_idle),
         ("random_full_of_through", over_through(RANDOM_4, FULL).min(over_through(RANDOM_32, FULL))),
         ("burst_of_both", burst),
-        ("steady_of_backend", over_through(STREAM, FULL)),
+        ("steady_of_backend", steady),
         ("stalls_p999_of_local", stalls),
         ("full_longest_seconds", highest(full.map(|cell| cell.latencies.writes.longest_ns as f64 / 1e9))),
         ("log_over_through", over_through(RANDOM_4, ROOM)),

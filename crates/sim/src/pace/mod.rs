@@ -62,6 +62,7 @@ pub use writes::{Collection, WriteModel};
 
 use crate::dice::Dice;
 use clients::Clients;
+use forebay_core::log::logged::LogPolicy;
 use forebay_core::{
     AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, VolumeConfig,
     VolumeId, WriteMode,
@@ -97,6 +98,8 @@ pub struct VolumeSetup {
     pub mode: WriteMode,
     /// Bytes of its write-back log; 0: it has none.
     pub log_bytes: u64,
+    /// What the log's owner chose.
+    pub log_policy: LogPolicy,
     /// The way to its back end.
     pub backend: PathModel,
     /// The link that the way leads over, if it is shared: its place in [`Setup::links`], and how many flows the volume
@@ -132,6 +135,7 @@ impl Setup {
             cached_permil: 1000,
             mode: WriteMode::Through,
             log_bytes: 0,
+            log_policy: LogPolicy::default(),
             backend,
             link: None,
             load,
@@ -247,7 +251,7 @@ impl PacedWorld {
         let all = || backends.iter().chain([&disk]);
         all().for_each(|path| path.set_free(true));
         let first_frame = config.frames + metadata;
-        let (device, stations, logs) = open_logs(&planned, Box::new(device), stations, (&arena, first_frame));
+        let (device, stations, logs) = open_logs(setup, &planned, Box::new(device), stations, (&arena, first_frame));
         all().for_each(|path| path.set_free(false));
         let (now_ns, stop_ns) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (commands, orders) = channel();
@@ -448,6 +452,7 @@ type Opened = (Box<dyn Device>, Vec<Box<dyn Device>>, Vec<Option<LogStatus>>);
 
 /// Puts logs before their back ends, as the product does; each is found empty. The frames behind the first are theirs.
 fn open_logs(
+    setup: &Setup,
     planned: &Plan,
     device: Box<dyn Device>,
     stations: Vec<Box<dyn Device>>,
@@ -475,6 +480,7 @@ fn open_logs(
         let parts = LoggedParts { disk: handle(), place, backend, regions: None, arena: Rc::clone(arena), first_frame };
         first_frame += LoggedDevice::frames(arena.frame_bytes());
         let log = LoggedDevice::open(parts, &mut reactor).unwrap_or_else(|error| panic!("{error}"));
+        log.control().set(setup.volumes[at].log_policy);
         let status = log.status();
         (Box::new(log) as Box<dyn Device>, Some(status))
     };
