@@ -33,6 +33,13 @@ pub trait Control: Send + Sync + 'static {
     /// When there is no such volume or policy.
     fn split(&self, volume: &str, policy: &str, disk_percent: Option<u64>) -> Result<(), ControlError>;
 
+    /// Switches a volume that has a write-back log between `back` and `through`, until the cache stops. It returns at once; the
+    /// log drains then.
+    ///
+    /// # Errors
+    /// When there is no such volume or mode, or it has no log.
+    fn mode(&self, volume: &str, mode: &str) -> Result<(), ControlError>;
+
     /// Measures what one of the volume's paths delivers alone, by reading what is cached of it. Waits as long as it
     /// takes, at most a minute.
     ///

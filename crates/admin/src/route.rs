@@ -15,6 +15,7 @@ pub(crate) enum Route {
     Flush { volume: String },
     Evict { volume: String, offset: u64, length: Option<u64> },
     Split { volume: String, policy: String, disk_percent: Option<u64> },
+    Mode { volume: String, mode: String },
     Measure { volume: String, measure: Measure },
     Profile { volume: String, file: String },
     Learnt { volume: String },
@@ -45,6 +46,7 @@ const VOLUME: &[(&str, &str)] = &[
     ("flush", "Makes every answered write durable."),
     ("evict", "Drops clean pages from both tiers. Query: `offset` (default 0) and `length` (default: to the end), in bytes."),
     ("split", "Splits hits by another policy until the cache stops. Query: `policy`, and `disk_percent` with `static`."),
+    ("mode", "Switches a volume that has a write-back log, until the cache stops. Query: `mode` (`back` or `through`; the log drains then)."),
     ("measure", "Reads what is cached of the volume from one path, and tells its rate. Query: `path` (`disk` or `backend`), `block_bytes`, `in_flight`, `milliseconds`."),
     ("learnt", "Tells the profile of the policies with what they observed, as `forebay profile` saves it."),
     ("profile", "Gives the policies another profile until the cache stops. Query: `file`, a path on the server's machine."),
@@ -78,6 +80,7 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
         "flush" => Ok(Route::Flush { volume }),
         "learnt" => Ok(Route::Learnt { volume }),
         "split" => split(volume, query),
+        "mode" => mode(volume, query),
         "measure" => measure(volume, query),
         "profile" => profile(volume, query),
         _ => evict(volume, query),
@@ -110,6 +113,17 @@ fn split(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
         }
     }
     Ok(Route::Split { volume, policy, disk_percent })
+}
+
+fn mode(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
+    let mut mode = String::new();
+    for (name, value) in parameters(query) {
+        match name {
+            "mode" => mode = value.to_owned(),
+            _ => return Err(invalid(name, "it is not known")),
+        }
+    }
+    Ok(Route::Mode { volume, mode })
 }
 
 fn measure(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
@@ -196,6 +210,8 @@ mod tests {
         let evict = |offset, length| Ok(Route::Evict { volume: "v".into(), offset, length });
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", None), evict(0, None));
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", Some("offset=4096&length=512")), evict(4096, Some(512)));
+        let mode = Route::Mode { volume: "v".into(), mode: "through".into() };
+        assert_eq!(find("POST", "/api/v1/volumes/v/mode", Some("mode=through")), Ok(mode));
         assert_eq!(find("POST", "/api/v1/volumes/v/learnt", None), Ok(Route::Learnt { volume: "v".into() }));
         let measure = Measure { is_backend: true, block_bytes: 4096, in_flight: 8, milliseconds: 500 };
         let query = Some("path=backend&block_bytes=4096&in_flight=8&milliseconds=500");

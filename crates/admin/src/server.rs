@@ -197,6 +197,10 @@ impl Endpoint {
                 let split = move |control: &dyn Control, volume: &str| control.split(volume, &policy, disk_percent);
                 self.order("split", volume, move |control, volume| done("split", volume, split(control, volume))).await
             }
+            Route::Mode { volume, mode } => {
+                let switch = move |control: &dyn Control, volume: &str| control.mode(volume, &mode);
+                self.order("mode", volume, move |control, volume| done("mode", volume, switch(control, volume))).await
+            }
             Route::Measure { volume, measure } => {
                 self.order("measure", volume, move |control, volume| control.measure(volume, measure)).await
             }

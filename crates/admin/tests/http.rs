@@ -57,6 +57,10 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn mode(&self, _volume: &str, _mode: &str) -> Result<(), ControlError> {
+        Ok(())
+    }
+
     fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
         if volume != "vm1" {
             return Err(ControlError::no_volume(volume));

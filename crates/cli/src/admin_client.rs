@@ -100,6 +100,14 @@ impl AdminClient {
         self.order(volume, &format!("split?policy={policy}{share}"))
     }
 
+    /// Switches a volume between `back` and `through`.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn mode(&self, volume: &str, mode: &str) -> Result<(), AskError> {
+        self.order(volume, &format!("mode?mode={}", utf8_percent_encode(mode, IN_PATH)))
+    }
+
     /// Measures a path of a volume.
     ///
     /// # Errors

@@ -45,6 +45,8 @@ pub enum Verb {
     Flush(Flush),
     /// Drop clean pages of a volume from the cache.
     Evict(Evict),
+    /// Switch a volume that has a write-back log between write-back and write-through, until the server stops.
+    Mode(Mode),
     /// Tell how a volume's hits are split over cache disk and back end, and why.
     Explain(Explain),
     /// Split a volume's hits by another policy, until the server stops.
@@ -145,6 +147,40 @@ pub enum FlushTo {
     Log,
     /// To the back end; waits and shows how far it is.
     Backend,
+}
+
+/// `forebay mode`.
+#[derive(Debug, Args)]
+pub struct Mode {
+    /// The volume.
+    pub volume: String,
+    /// back: writes are answered when the log has them. through: when the back end has them; waits until the log is
+    /// empty, and shows how far it is.
+    #[arg(value_enum)]
+    pub mode: LiveMode,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// What a volume with a log may be switched to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LiveMode {
+    /// Write-back.
+    Back,
+    /// Write-through.
+    Through,
+}
+
+impl LiveMode {
+    /// As in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Back => "back",
+            Self::Through => "through",
+        }
+    }
 }
 
 /// `forebay evict`.

@@ -83,6 +83,10 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn mode(&self, _volume: &str, _mode: &str) -> Result<(), ControlError> {
+        Ok(())
+    }
+
     fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
         if volume != "vm1" {
             let cause = "the cache disk holds only 3 runs";

@@ -13,7 +13,7 @@ use forebay_core::{
     AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Piece, ReplyError, RequestId, VolumeConfig,
     VolumeId, WriteMode,
 };
-use forebay_engine::attach::{AttachOptions, Attached, VolumeEnd, VolumeFacts, attach};
+use forebay_engine::attach::{AttachOptions, Attached, VolumeFacts, attach};
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::memory::Memory;
 use forebay_engine::front::{Front, FrontEvent};
@@ -93,8 +93,8 @@ impl Host for NoHost {
     fn generation_raised(&mut self) -> Option<Result<(), IoError>> {
         None
     }
-    fn volume_end(&mut self, _volume: VolumeId) -> VolumeEnd {
-        VolumeEnd::without_log(0)
+    fn backend_mtime_ns(&mut self, _volume: VolumeId) -> i64 {
+        0
     }
     fn notice(&mut self, notice: Notice) {
         eprintln!("{notice:?}");

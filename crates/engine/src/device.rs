@@ -114,6 +114,11 @@ pub trait Device {
     /// all others go on with it. Layers need not pass it on.
     fn give_up(&mut self, _now_ns: u64, _token: u64) {}
 
+    /// Whether all that it answered is where it belongs: a log before a back end has nothing that the back end lacks.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// Appends what has come in doubt since asked last. A loss is told once, after the flush that failed for it. Layers
     /// pass it on.
     fn in_doubt(&mut self, _doubts: &mut Vec<Doubt>) {}
@@ -151,6 +156,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn give_up(&mut self, now_ns: u64, token: u64) {
         (**self).give_up(now_ns, token);
+    }
+    fn is_settled(&self) -> bool {
+        (**self).is_settled()
     }
     fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
         (**self).in_doubt(doubts);

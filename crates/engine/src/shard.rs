@@ -52,8 +52,8 @@ pub trait Host {
     fn raise_generation(&mut self);
     /// How raising ended, once.
     fn generation_raised(&mut self) -> Option<Result<(), IoError>>;
-    /// How a volume is left at an orderly stop.
-    fn volume_end(&mut self, volume: VolumeId) -> VolumeEnd;
+    /// When the volume's back end was modified last, as far as known (0: unknown).
+    fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64;
     /// Something an operator should know.
     fn notice(&mut self, notice: Notice);
 }
@@ -564,8 +564,12 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                 (op, OpKind::Write { fua: true }, offset, Pending::Intent { frame, volume })
             }
             Action::MarkClean { op } => {
-                let volumes = 0..parts.backends.len() as u16;
-                let ends: Vec<VolumeEnd> = volumes.map(|v| parts.host.volume_end(VolumeId(v))).collect();
+                let settled = parts.backends.iter().map(|backend| backend.is_settled());
+                let end = |(at, log_has_followed)| VolumeEnd {
+                    mtime_ns: parts.host.backend_mtime_ns(VolumeId(at)),
+                    log_has_followed,
+                };
+                let ends: Vec<VolumeEnd> = (0..).zip(settled).map(end).collect();
                 let encode = |bytes: &mut [u8]| format.encode_clean(&ends, bytes);
                 let offset = parts.arena.with_bytes_mut(frame.0, 0, length, encode);
                 (op, OpKind::Write { fua: true }, offset, Pending::Sector { frame })

@@ -5,7 +5,6 @@ use crate::dice::Dice;
 use crate::front::Shared;
 use crate::ledger::{Count, SharedLedger};
 use forebay_core::{IoError, Notice, VolumeId};
-use forebay_engine::attach::VolumeEnd;
 use forebay_engine::shard::Host;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -72,8 +71,8 @@ impl Host for SimHost {
         Some(Ok(()))
     }
 
-    fn volume_end(&mut self, volume: VolumeId) -> VolumeEnd {
-        VolumeEnd::without_log(1_000_000 + i64::from(volume.0))
+    fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64 {
+        1_000_000 + i64::from(volume.0)
     }
 
     fn notice(&mut self, notice: Notice) {

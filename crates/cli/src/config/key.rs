@@ -169,6 +169,16 @@ pub const KEYS: &[Key] = &[
     key("volume.log", Kind::Size(4 * MIB, 1 << 44), Optional,
         "Size of its write-back log on the cache disk. With `mode = \"back\"`: 1GiB if nothing is said. A volume with \
          `mode = \"through\"` may keep its log, so that its mode can change while it is served."),
+    key("volume.durability", Kind::Choice(&["local", "backend"]), Default("local"),
+        "With a log: when a flush is answered. `local`: when the log has all that was written before. `backend`: when the \
+         back end has it, in order."),
+    key("volume.fua", Kind::Choice(&["log", "backend"]), Default("log"),
+        "With a log: when a write with FUA is answered: when the log has it and all before it for good, or the back end."),
+    key("volume.bypass", Kind::Choice(&["never", "large"]), Default("never"),
+        "With a log: whether large writes go straight to the back end where the order allows it, which leaves the log to \
+         small ones and takes a burst on both."),
+    key("volume.bypass_min", Kind::Size(4 * KIB, 64 * MIB), Default("64KiB"),
+        "With `bypass = \"large\"`: the least write that is large."),
     key("volume.connections", Kind::Count(1, 16), Default("4"),
         "Connections to an NBD back end, where its export allows several."),
     key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),

@@ -110,6 +110,12 @@ fn logs(global: &Scope, volumes: &[Scope], report: &mut Report) {
             );
             report.error(volume.place("volume.mode"), complaint);
         }
+        let of_log = ["volume.durability", "volume.fua", "volume.bypass", "volume.bypass_min"];
+        for path in of_log.into_iter().filter(|path| volume.is_given(path) && log_bytes(volume) == 0) {
+            let complaint =
+                Complaint::new("only a volume with a write-back log has this", "remove it, or use mode = \"back\"");
+            report.warning(volume.place(path), complaint);
+        }
         if volume.is_given("volume.log") && matches!(mode, Some("around" | "pass" | "read-only")) {
             let complaint = Complaint::new(
                 format!("a volume of mode \"{}\" has no use for a log", mode.unwrap_or_default()),

@@ -4,6 +4,7 @@ use super::backend::Backend;
 use super::disk::DiskSettings;
 use super::scope::Scope;
 use crate::budget::{Budget, Demand, Logs};
+use forebay_core::log::logged::{Bypass, Durability, LogPolicy};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
@@ -90,6 +91,8 @@ pub struct VolumeSettings {
     pub mode: WriteMode,
     /// Bytes of its write-back log; 0: none.
     pub log_bytes: u64,
+    /// What is promised of it in write-back.
+    pub log_policy: LogPolicy,
     /// Connections to an NBD back end.
     pub connections: u32,
     /// Deadline of a request to the back end.
@@ -213,6 +216,7 @@ impl VolumeSettings {
             backend: sound("volume.backend", scope.backend("volume.backend")).clone(),
             mode: sound("volume.mode", scope.choice("volume.mode").and_then(WriteMode::from_name)),
             log_bytes: log_bytes(scope),
+            log_policy: log_policy(scope),
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
             split: split_of(scope),
@@ -226,6 +230,14 @@ impl VolumeSettings {
 pub(super) fn log_bytes(volume: &Scope) -> u64 {
     let default = if volume.choice("volume.mode") == Some("back") { LOG_BYTES_DEFAULT } else { 0 };
     volume.number("volume.log").map_or(default, |bytes| bytes & !((1 << 20) - 1))
+}
+
+fn log_policy(volume: &Scope) -> LogPolicy {
+    let level = |path| if volume.choice(path) == Some("backend") { Durability::Backend } else { Durability::Local };
+    let bytes_min = sound("volume.bypass_min", volume.number("volume.bypass_min"));
+    let bypass =
+        if volume.choice("volume.bypass") == Some("large") { Bypass::Large { bytes_min } } else { Bypass::Never };
+    LogPolicy { durability: level("volume.durability"), fua: level("volume.fua"), bypass }
 }
 
 fn split_of(scope: &Scope) -> SplitConfig {

@@ -1,5 +1,6 @@
 //! The cache as its operator sees it: what the shard published, and orders to it.
 
+use super::logs::VolumeLog;
 use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
 use crate::profile::{Given, ProfileFile};
@@ -9,8 +10,9 @@ use forebay_admin::{
 };
 use forebay_core::{
     Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
+    WriteMode,
 };
-use forebay_engine::devices::logged::{LogSnapshot, LogStatus};
+use forebay_engine::devices::logged::LogSnapshot;
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
@@ -24,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// How long an order may take, beyond the back end's own deadline.
 const ORDER_MAX: Duration = Duration::from_secs(60);
+
+/// How often a log that comes to rest is looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// The names of [`ERRNOS`].
 const ERRNO_NAMES: [&str; ERRNOS.len()] =
@@ -65,8 +70,8 @@ pub(super) struct ShardControl {
     has_disk: bool,
     volumes: Vec<VolumeName>,
     profiles: Profiles,
-    /// The write-back logs' states, by volume.
-    logs: Vec<Option<LogStatus>>,
+    /// The write-back logs, by volume.
+    logs: Vec<Option<VolumeLog>>,
     published: Arc<Mutex<Published>>,
     commands: SyncSender<Command>,
     wake: Wake,
@@ -79,7 +84,7 @@ impl ShardControl {
         settings: &Settings,
         exports: &[Export],
         profiles: Profiles,
-        logs: Vec<Option<LogStatus>>,
+        logs: Vec<Option<VolumeLog>>,
         published: Arc<Mutex<Published>>,
         (commands, wake): (SyncSender<Command>, Wake),
     ) -> Self {
@@ -133,6 +138,24 @@ impl ShardControl {
 
     fn notes(&self) -> MutexGuard<'_, Vec<Option<ProfileNote>>> {
         self.profiles.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the write-back logs come to rest, and waits for it a while.
+    pub(super) fn rest_logs(&self, wait_max: Duration) {
+        let logs = || self.volumes.iter().zip(&self.logs).filter_map(|(volume, log)| Some((volume, log.as_ref()?)));
+        logs().for_each(|(_, log)| log.rest());
+        self.wake.wake();
+        let begin = Instant::now();
+        while begin.elapsed() < wait_max && !logs().all(|(_, log)| log.status.get().is_settled) {
+            std::thread::sleep(LOOK_PERIOD);
+        }
+        for (volume, log) in logs().filter(|(_, log)| !log.status.get().has_followed) {
+            tracing::warn!(
+                volume = volume.name,
+                dirty_bytes = log.status.get().dirty_bytes,
+                "the back end lacks what the write-back log has; it follows when the volume is served again"
+            );
+        }
     }
 
     /// The shard ends.
@@ -215,7 +238,8 @@ impl Control for ShardControl {
                 .map(|(((name, stats), split), ((devices, profile), log))| Volume {
                     devices: devices.clone(),
                     profile: profile.clone(),
-                    log: log.as_ref().map(|log| log_of(&log.get())),
+                    log: log.as_ref().map(|log| log_of(&log.status.get())),
+                    mode: log.as_ref().map_or_else(|| name.mode.clone(), |log| log.mode().name().to_owned()),
                     ..volume(name, stats, split)
                 })
                 .collect(),
@@ -250,6 +274,27 @@ impl Control for ShardControl {
         let backend_bytes_per_second_max = self.volumes[id.index()].split_limit;
         let split = SplitConfig { kind, backend_bytes_per_second_max };
         self.obeyed(volume, CommandOrder::SetSplit { volume: id, split })
+    }
+
+    fn mode(&self, volume: &str, mode: &str) -> Result<(), ControlError> {
+        let id = self.volume(volume)?;
+        let Some(mode) = [WriteMode::Back, WriteMode::Through].into_iter().find(|known| known.name() == mode) else {
+            let cause = "a volume is switched between these two only";
+            return Err(ControlError::new(
+                ErrorKind::Invalid,
+                format!("mode \"{mode}\""),
+                cause,
+                "use back or through",
+            ));
+        };
+        let Some(log) = &self.logs[id.index()] else {
+            let (cause, next) = ("it has no write-back log", "give it one in the configuration: log = \"1GiB\"");
+            return Err(about(volume, ErrorKind::Invalid, cause, next));
+        };
+        log.set_mode(mode);
+        self.wake.wake();
+        tracing::info!(volume, mode = mode.name(), "the volume's mode is changed until the cache stops");
+        Ok(())
     }
 
     fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {

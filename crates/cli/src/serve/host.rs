@@ -1,8 +1,7 @@
 //! What the shard asks of the machine: the generation file, back ends' times of modification, the log.
 
+use super::logs::VolumeLog;
 use forebay_core::{IoError, Notice, VolumeId};
-use forebay_engine::attach::VolumeEnd;
-use forebay_engine::devices::logged::LogStatus;
 use forebay_engine::devices::spec::BackendSpec;
 use forebay_engine::shard::Host;
 use forebay_engine::state::GenerationFile;
@@ -18,7 +17,7 @@ pub(super) struct ShardHost {
     backends: Vec<BackendSpec>,
     generation: Option<GenerationFile>,
     /// By volume.
-    logs: Vec<Option<LogStatus>>,
+    logs: Vec<Option<VolumeLog>>,
     wake: Wake,
     bad_blocks: u64,
     bad_block_logged_ns: u64,
@@ -31,13 +30,13 @@ impl ShardHost {
     }
 
     /// There is a cache disk, and these logs are on it.
-    pub(super) fn attached(&mut self, generation: GenerationFile, logs: Vec<Option<LogStatus>>) {
+    pub(super) fn attached(&mut self, generation: GenerationFile, logs: Vec<Option<VolumeLog>>) {
         self.generation = Some(generation);
         self.logs = logs;
     }
 
-    /// The write-back logs' states, by volume.
-    pub(super) fn logs(&self) -> &[Option<LogStatus>] {
+    /// The write-back logs, by volume.
+    pub(super) fn logs(&self) -> &[Option<VolumeLog>] {
         &self.logs
     }
 
@@ -71,19 +70,8 @@ impl Host for ShardHost {
         Some(raised.map_err(|_| IoError::Failed))
     }
 
-    fn volume_end(&mut self, volume: VolumeId) -> VolumeEnd {
-        let log = self.logs[volume.index()].as_ref().map(LogStatus::get);
-        if let Some(log) = log.filter(|log| !log.has_followed) {
-            tracing::info!(
-                volume = self.volumes[volume.index()],
-                dirty_bytes = log.dirty_bytes,
-                "the write-back log keeps what the back end lacks; it follows when the volume is served again"
-            );
-        }
-        VolumeEnd {
-            mtime_ns: self.backends[volume.index()].mtime_ns(),
-            log_has_followed: log.is_none_or(|log| log.has_followed),
-        }
+    fn backend_mtime_ns(&mut self, volume: VolumeId) -> i64 {
+        self.backends[volume.index()].mtime_ns()
     }
 
     fn notice(&mut self, notice: Notice) {

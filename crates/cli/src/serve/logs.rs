@@ -3,14 +3,16 @@
 //! The logs lie on the cache disk, behind the slots. Cache and logs share one device, so that they share its queue. What
 //! a log has that its back end lacks is found again here, before anything is served.
 
-use crate::config::Settings;
-use forebay_core::{FrameId, IoError, VolumeId};
+use crate::config::{Settings, VolumeSettings};
+use forebay_core::log::logged::LogPolicy;
+use forebay_core::{FrameId, IoError, VolumeId, WriteMode};
 use forebay_engine::attach::CacheDisk;
 use forebay_engine::device::Device;
-use forebay_engine::devices::logged::{LogOpenError, LogPlace, LogStatus, LoggedDevice, LoggedParts};
+use forebay_engine::devices::logged::{LogControl, LogOpenError, LogPlace, LogStatus, LoggedDevice, LoggedParts};
 use forebay_engine::devices::shared::Shared;
 use forebay_engine::ring_reactor::RingReactor;
-use forebay_uring::{Arena, ArenaId};
+use forebay_engine::state::{LogIdentity, RegionMapError, RegionMapFile};
+use forebay_uring::{Arena, ArenaId, Wake};
 use std::rc::Rc;
 
 /// A log cannot be used.
@@ -23,6 +25,17 @@ pub enum LogError {
         volume: String,
         /// Why.
         source: LogOpenError,
+    },
+    /// What its log may have is not known.
+    #[error(transparent)]
+    Regions(#[from] RegionMapError),
+    /// It had a log, and has none now.
+    #[error(
+        "volume \"{volume}\" had a write-back log, which may hold what the back end lacks: serve it with that log and cache disk as before (`forebay flush {volume} --to backend` empties it), or give that up with `forebay fsck --accept-loss {volume}`"
+    )]
+    LeftBehind {
+        /// Which.
+        volume: String,
     },
     /// The cache disk does not take the word that it holds logs.
     #[error("the cache disk cannot be written ({error:?}): check the device")]
@@ -48,10 +61,60 @@ pub(super) struct Around<'a> {
     pub(super) first_frame: u32,
     /// The shard's reactor.
     pub(super) reactor: &'a mut RingReactor,
+    /// Wakes it.
+    pub(super) wake: Wake,
 }
 
-/// The cache disk's device for the cache, and the logs' states by volume.
-pub(super) type Opened = (Box<dyn Device>, Vec<Option<LogStatus>>);
+/// A volume's log, as seen from other threads.
+#[derive(Clone, Debug)]
+pub(super) struct VolumeLog {
+    pub(super) status: LogStatus,
+    control: LogControl,
+    /// Its policy in write-back.
+    back: LogPolicy,
+}
+
+impl VolumeLog {
+    /// Write-back, or as if there were no log.
+    pub(super) fn set_mode(&self, mode: WriteMode) {
+        self.control.set(if mode == WriteMode::Back { self.back } else { LogPolicy::THROUGH });
+    }
+
+    /// Nothing more is expected of clients.
+    pub(super) fn rest(&self) {
+        self.control.rest();
+    }
+
+    /// The mode that it is in, or on its way to.
+    pub(super) fn mode(&self) -> WriteMode {
+        if self.control.get() == LogPolicy::THROUGH { WriteMode::Through } else { WriteMode::Back }
+    }
+
+    fn tell_what_was_found(&self, volume: &str) {
+        let found = self.status.get();
+        if found.records > 0 {
+            tracing::info!(
+                volume,
+                dirty_bytes = found.dirty_bytes,
+                records = found.records,
+                "the write-back log has what the back end lacks; the back end follows"
+            );
+        }
+    }
+}
+
+/// A volume without a log must not have left one behind.
+pub(super) fn nothing_is_lost(settings: &Settings, volume: &VolumeSettings) -> Result<(), LogError> {
+    match RegionMapFile::found(&settings.cache.state_dir, &volume.name)? {
+        Some(image) if !(image.dirty.is_empty() && image.lost.is_empty()) => {
+            Err(LogError::LeftBehind { volume: volume.name.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The cache disk's device for the cache, and the logs by volume.
+pub(super) type Opened = (Box<dyn Device>, Vec<Option<VolumeLog>>);
 
 /// Puts the logs before their back ends. Returns the cache disk's device for the cache, and the logs' states, by volume.
 /// From then on the disk says that it holds them.
@@ -65,44 +128,50 @@ pub(super) fn open_all(
     backends: &mut Vec<Box<dyn Device>>,
     around: Around<'_>,
 ) -> Result<Opened, LogError> {
-    let Around { arena, first_frame, reactor, .. } = around;
+    let Around { arena, first_frame, reactor, wake, .. } = around;
     let places: Vec<Option<LogPlace>> = (0..backends.len()).map(|at| place(disk, VolumeId(at as u16))).collect();
     let count = places.iter().flatten().count();
-    if count == 0 {
-        return Ok((device, backends.iter().map(|_| None).collect()));
-    }
     let mut frame = first_frame;
-    let mut handles = Shared::split(device, 1 + count).into_iter();
-    let mut cache: Box<dyn Device> = Box::new(handles.next().expect("the cache's own"));
-    let (mut devices, mut statuses) = (Vec::new(), Vec::new());
+    let (mut cache, mut handles) = (device, Vec::new().into_iter());
+    if count > 0 {
+        handles = Shared::split(cache, 1 + count).into_iter();
+        cache = Box::new(handles.next().expect("the cache's own"));
+    }
+    let (mut devices, mut logs) = (Vec::new(), Vec::new());
     for ((backend, place), volume) in backends.drain(..).zip(places).zip(&settings.volumes) {
         let Some(place) = place else {
+            nothing_is_lost(settings, volume)?;
             devices.push(backend);
-            statuses.push(None);
+            logs.push(None);
             continue;
         };
-        let disk: Box<dyn Device> = Box::new(handles.next().expect("a handle each"));
-        let parts = LoggedParts { disk, place, backend, arena: Rc::clone(arena), first_frame: frame, regions: None };
-        let log = LoggedDevice::open(parts, reactor);
-        let log = log.map_err(|source| LogError::Open { volume: volume.name.clone(), source })?;
+        let volume_sectors = backend.geometry().bytes / 512;
+        let identity = LogIdentity { cache_id: disk.superblock().cache_id, space: place.space, volume_sectors };
+        let state_dir = &settings.cache.state_dir;
+        let regions = RegionMapFile::open(state_dir, &volume.name, identity, Some(wake.clone()))?;
+        let parts = LoggedParts {
+            disk: Box::new(handles.next().expect("a handle each")),
+            place,
+            backend,
+            arena: Rc::clone(arena),
+            first_frame: frame,
+            regions: Some(Box::new(regions)),
+        };
+        let device = LoggedDevice::open(parts, reactor);
+        let device = device.map_err(|source| LogError::Open { volume: volume.name.clone(), source })?;
         frame += LoggedDevice::frames(arena.frame_bytes());
-        let status = log.status();
-        let found = status.get();
-        if found.records > 0 {
-            tracing::info!(
-                volume = volume.name,
-                dirty_bytes = found.dirty_bytes,
-                records = found.records,
-                "the write-back log has what the back end lacks; the back end follows"
-            );
-        }
-        statuses.push(Some(status));
-        devices.push(Box::new(log));
+        let log = VolumeLog { status: device.status(), control: device.control(), back: volume.log_policy };
+        log.set_mode(volume.mode);
+        log.tell_what_was_found(&volume.name);
+        logs.push(Some(log));
+        devices.push(Box::new(device));
     }
     *backends = devices;
-    let scratch = (&**arena, FrameId(first_frame));
-    disk.logs_are_open(&mut *cache, reactor, scratch).map_err(|error| LogError::Disk { error })?;
-    Ok((cache, statuses))
+    if count > 0 {
+        let scratch = (&**arena, FrameId(first_frame));
+        disk.logs_are_open(&mut *cache, reactor, scratch).map_err(|error| LogError::Disk { error })?;
+    }
+    Ok((cache, logs))
 }
 
 fn place(disk: &CacheDisk, volume: VolumeId) -> Option<LogPlace> {

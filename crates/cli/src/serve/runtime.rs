@@ -26,6 +26,9 @@ use std::time::Duration;
 /// How long an orderly stop may take: flushing a slow back end, writing every sector of the table that has changed.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 
+/// How long a stop waits for back ends to follow their logs: what is not there by then is kept in the log.
+const REST_MAX: Duration = Duration::from_secs(5);
+
 /// How to start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StartOptions {
@@ -180,6 +183,7 @@ impl Runtime {
     /// When the cache disk could not be brought up to date; it is then cold or partly cold at the next start.
     pub fn stop(mut self) -> Result<(), StartError> {
         self.listener.stop();
+        self.control.rest_logs(REST_MAX);
         let drained = self.control.order(CommandOrder::Drain, DRAIN_MAX);
         self.control.end();
         self.thread.join().map_err(|_| StartError::Died)?;

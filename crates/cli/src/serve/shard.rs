@@ -6,7 +6,7 @@
 use super::backend::{self, Backends};
 use super::control::Published;
 use super::host::ShardHost;
-use super::logs::{self, Around};
+use super::logs::{self, Around, VolumeLog};
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use crate::profile::Given;
@@ -14,7 +14,6 @@ use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
 use forebay_engine::attach::{AttachOptions, Attached, Notice, attach};
 use forebay_engine::device::Device;
 use forebay_engine::devices::file::FileDevice;
-use forebay_engine::devices::logged::LogStatus;
 use forebay_engine::devices::paced::Paced;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
@@ -41,8 +40,8 @@ pub(super) struct Started {
     pub(super) commands: SyncSender<Command>,
     pub(super) wake: Wake,
     pub(super) paces: Paces,
-    /// The write-back logs' states, by volume.
-    pub(super) logs: Vec<Option<LogStatus>>,
+    /// The write-back logs, by volume.
+    pub(super) logs: Vec<Option<VolumeLog>>,
 }
 
 type Running = Shard<RingReactor, NbdFront>;
@@ -121,10 +120,13 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let paces = Paces { disk: settings.cache.paced.map(backend::pace_of), backends: backends.paces.clone() };
     let names = settings.volumes.iter().map(|volume| volume.name.clone()).collect();
     let mut host = ShardHost::new(names, backends.specs.clone(), wake.clone());
-    let around = Around { arena: &arena, frames_id, first_frame: log_frame, reactor: &mut reactor };
+    let around = Around { arena: &arena, frames_id, first_frame: log_frame, reactor: &mut reactor, wake: wake.clone() };
     let disk = match attached {
         Some(attached) => Some(disk_and_logs(settings, attached, &paces, &mut backends.devices, &mut host, around)?),
-        None => None,
+        None => {
+            settings.volumes.iter().try_for_each(|volume| logs::nothing_is_lost(settings, volume))?;
+            None
+        }
     };
     let logs = host.logs().to_vec();
     let (inbox_sender, inbox) = inbox(settings.limits.clients_max, wake.clone());

@@ -1,19 +1,11 @@
-//! `forebay flush` and `forebay evict`: orders to a running server.
+//! `forebay flush`, `forebay mode` and `forebay evict`: orders to a running server.
 
+use super::follow::follow;
 use super::{complain, print, print_json};
 use crate::admin_client::{AdminClient, AskError};
-use crate::arguments::{Evict, Flush, FlushTo, Output};
-use crate::config::unit::size_rounded;
+use crate::arguments::{Evict, Flush, FlushTo, LiveMode, Mode, Output};
 use crate::exit::Exit;
-use forebay_admin::{Status, WriteLog};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
-
-/// How often a log is looked at.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// A back end that takes nothing for so long is not waited for.
-const STANDS_STILL: Duration = Duration::from_secs(60);
 
 pub(crate) fn flush(arguments: &Flush, output: Output) -> Exit {
     let client = AdminClient::new(arguments.running.admin);
@@ -28,72 +20,16 @@ pub(crate) fn flush(arguments: &Flush, output: Output) -> Exit {
     told("flushed", &results, output)
 }
 
-/// Waits until the back end has what the volume's log has now.
-fn follow(client: &AdminClient, volume: &str) -> Result<(), AskError> {
-    let Some(now) = log_of(client, volume)? else { return Ok(()) };
-    let (target, begin) = (now.appended_record, Instant::now());
-    let (mut progress, mut moved) = (Progress::new(volume, &now), (now.followed_record, begin));
-    loop {
-        let Some(log) = log_of(client, volume)? else { return Ok(()) };
-        if log.followed_record >= target {
-            progress.end();
-            return Ok(());
-        }
-        progress.at(&log);
-        if log.followed_record != moved.0 || log.run_bytes != progress.run_bytes_before {
-            moved = (log.followed_record, Instant::now());
-        }
-        progress.run_bytes_before = log.run_bytes;
-        if moved.1.elapsed() > STANDS_STILL {
-            progress.end();
-            let message = format!(
-                "volume \"{volume}\": its back end took nothing for {} s, and lacks {}; look at the log, and at the back end",
-                STANDS_STILL.as_secs(),
-                size_rounded(log.dirty_bytes)
-            );
-            return Err(AskError { message, exit: Exit::Temporary });
-        }
-        std::thread::sleep(LOOK_PERIOD);
-    }
-}
-
-fn log_of(client: &AdminClient, volume: &str) -> Result<Option<WriteLog>, AskError> {
-    let status = client.get::<Status>("/api/v1/status")?;
-    Ok(status.volumes.into_iter().find(|it| it.name == volume).and_then(|it| it.log))
-}
-
-/// How far the back end is, on a terminal.
-struct Progress<'a> {
-    volume: &'a str,
-    is_shown: bool,
-    begin: Instant,
-    run_bytes_begin: u64,
-    run_bytes_before: u64,
-}
-
-impl<'a> Progress<'a> {
-    fn new(volume: &'a str, log: &WriteLog) -> Self {
-        let is_shown = std::io::stderr().is_terminal();
-        let run_bytes = log.run_bytes;
-        Self { volume, is_shown, begin: Instant::now(), run_bytes_begin: run_bytes, run_bytes_before: run_bytes }
-    }
-
-    fn at(&self, log: &WriteLog) {
-        if !self.is_shown {
-            return;
-        }
-        let rate =
-            (log.run_bytes - self.run_bytes_begin.min(log.run_bytes)) as f64 / self.begin.elapsed().as_secs_f64();
-        let left = if rate >= 1.0 { format!(", about {:.0} s", log.dirty_bytes as f64 / rate) } else { String::new() };
-        let (dirty, rate) = (size_rounded(log.dirty_bytes), size_rounded(rate as u64));
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}: {dirty} to write back, {rate}/s{left}", self.volume);
-    }
-
-    fn end(&self) {
-        if self.is_shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+/// `forebay mode`.
+pub(crate) fn mode(arguments: &Mode, output: Output) -> Exit {
+    let client = AdminClient::new(arguments.running.admin);
+    let volume = arguments.volume.as_str();
+    let mode = arguments.mode.name();
+    let switch = || {
+        client.mode(volume, mode)?;
+        if arguments.mode == LiveMode::Through { follow(&client, volume) } else { Ok(()) }
+    };
+    told(mode, &[(volume, switch())], output)
 }
 
 pub(crate) fn evict(arguments: &Evict, output: Output) -> Exit {

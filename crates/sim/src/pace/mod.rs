@@ -67,7 +67,7 @@ use forebay_core::{
     AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, VolumeConfig,
     VolumeId, WriteMode,
 };
-use forebay_engine::attach::{Plan, VolumeEnd};
+use forebay_engine::attach::Plan;
 use forebay_engine::device::Device;
 use forebay_engine::devices::logged::{LogPlace, LogSnapshot, LogStatus, LoggedDevice, LoggedParts};
 use forebay_engine::devices::shared::Shared;
@@ -186,8 +186,8 @@ impl Host for SoundHost {
         Some(Ok(()))
     }
 
-    fn volume_end(&mut self, _volume: VolumeId) -> VolumeEnd {
-        VolumeEnd::without_log(0)
+    fn backend_mtime_ns(&mut self, _volume: VolumeId) -> i64 {
+        0
     }
 
     fn notice(&mut self, notice: Notice) {

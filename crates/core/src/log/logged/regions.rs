@@ -190,6 +190,8 @@ pub(super) struct Regions {
     retry_ns: u64,
     /// The version of what is lost that the file has, and that is on its way there.
     lost: [u64; 2],
+    /// Nothing more is expected: when all has followed, it is cleared at once.
+    rests: bool,
 }
 
 impl Regions {
@@ -207,6 +209,7 @@ impl Regions {
             clear_ns: 0,
             retry_ns: 0,
             lost: [0; 2],
+            rests: false,
         }
     }
 
@@ -293,6 +296,20 @@ impl Logged {
         self.knows_lost() || self.regions.as_ref().is_some_and(|it| it.fails)
     }
 
+    /// Nothing more is expected: the region map need not be kept ready for more.
+    pub fn rest(&mut self) {
+        if let Some(it) = &mut self.regions {
+            it.rests = true;
+        }
+    }
+
+    /// Whether everything is on the back end, for good, and the region map says so.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_written = self.regions.as_ref().is_none_or(|it| it.writing.is_none() && it.known.dirty.is_empty());
+        self.has_followed() && is_written
+    }
+
     /// Whether a change to these sectors need not wait for the region map.
     pub(super) fn admits(&mut self, sectors: &Range<u64>) -> bool {
         self.regions.as_mut().is_none_or(|it| it.admit(sectors))
@@ -308,7 +325,8 @@ impl Logged {
         let tail = self.tail_for_regions();
         let waits = self.waiting.front().is_some_and(|first| !it.has(regions_of(&first.request.sectors)));
         let waits = waits && !self.broken;
-        let clears = now_ns >= it.clear_ns && !it.known.dirty.is_empty();
+        let rests = it.rests && self.waiting.is_empty() && self.has_followed();
+        let clears = (rests || now_ns >= it.clear_ns) && !it.known.dirty.is_empty();
         let for_failed = gives_up || tail.is_some();
         if !waits && !clears && it.ahead.is_none() && self.knows_lost() && !for_failed {
             return None;
@@ -316,13 +334,19 @@ impl Logged {
         let waiting: Vec<Range<u64>> =
             self.waiting.iter().take(WAITING_MAX).map(|it| it.request.sectors.clone()).collect();
         let none = RegionSet::empty_like(&it.known.dirty);
-        let dirty = it.next_dirty(&waiting, clears.then(|| self.regions_in_use(none)));
+        let dirty = match rests {
+            true => none,
+            false => it.next_dirty(&waiting, clears.then(|| self.regions_in_use(none))),
+        };
         let (lost, version) = (self.loss.all(), self.loss.version);
         let it = self.regions.as_mut()?;
         it.ahead = None;
         if clears {
             it.clear_ns = now_ns + CLEAR_NS;
             it.used_before = core::mem::replace(&mut it.used, RegionSet::empty_like(&dirty));
+            if rests {
+                it.used_before = RegionSet::empty_like(&dirty);
+            }
         }
         let image = match gives_up {
             true => RegionImage { life: it.known.life + 1, tail: None, dirty: RegionSet::empty_like(&dirty), lost },

@@ -1,6 +1,6 @@
 //! What a log's owner chooses, from any thread, while the device runs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::log::logged::LogPolicy;
@@ -14,6 +14,7 @@ struct Shared {
     policy: Mutex<LogPolicy>,
     /// Raised with each change, so that a look costs no lock.
     version: AtomicU64,
+    rests: AtomicBool,
 }
 
 impl LogControl {
@@ -27,6 +28,16 @@ impl LogControl {
     pub fn set(&self, policy: LogPolicy) {
         *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
         self.0.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Nothing more is expected: the log may come to rest ([`super::LogSnapshot::is_settled`]).
+    pub fn rest(&self) {
+        self.0.rests.store(true, Ordering::Release);
+        self.0.version.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn rests(&self) -> bool {
+        self.0.rests.load(Ordering::Acquire)
     }
 
     /// What was chosen since that version.

@@ -175,6 +175,9 @@ impl LoggedDevice {
     fn take_policy(&mut self, now_ns: u64) {
         if let Some(policy) = self.control.since(&mut self.control_version) {
             self.logged.set_policy(now_ns, policy);
+            if self.control.rests() {
+                self.logged.rest();
+            }
             self.is_stale = true;
         }
     }
@@ -453,6 +456,10 @@ impl Device for LoggedDevice {
         let tick_ns = (!self.logged.has_followed() || self.logged.has_regions()).then_some(self.tick_ns);
         let regions_ns = self.writes_regions.and(self.regions.as_ref()).and_then(|store| store.next_ns());
         [regions_ns, tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.logged.is_settled()
     }
 
     fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {

@@ -39,6 +39,8 @@ pub struct LogSnapshot {
     pub is_broken: bool,
     /// Everything is on the back end, for good.
     pub has_followed: bool,
+    /// And the region map says so.
+    pub is_settled: bool,
 }
 
 impl LogSnapshot {
@@ -61,6 +63,7 @@ impl LogSnapshot {
             counts: logged.counts(),
             is_broken: logged.is_broken(),
             has_followed: logged.has_followed(),
+            is_settled: logged.is_settled(),
         }
     }
 }

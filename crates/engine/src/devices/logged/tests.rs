@@ -289,3 +289,28 @@ fn more_trims_than_a_group_has_records_are_several_groups() {
         ended += rig.turn(&mut device).len();
     }
 }
+
+#[test]
+fn a_log_at_rest_leaves_nothing_to_be_lost() {
+    let (mut rig, mut rng) = (Rig::new(), Rng::new(3));
+    let mut model = vec![0; VOLUME_BYTES as usize];
+    let mut device = rig.open().unwrap();
+    for rests in [false, true] {
+        if rests {
+            device.control().rest();
+        }
+        (0..20).for_each(|_| rig.change(&mut device, &mut rng, &mut model));
+        let until_ns = rig.clock.now_ns() + 3_000_000_000;
+        while rig.clock.now_ns() < until_ns && !device.status().get().is_settled {
+            rig.turn(&mut device);
+        }
+        assert!(device.logged().has_followed());
+        let dirty = rig.regions.image().unwrap().dirty;
+        assert_eq!((device.is_settled(), dirty.is_empty(), device.status().get().is_settled), (rests, rests, rests));
+    }
+    drop(device);
+    // Another disk in its place: nothing of the volume is lost.
+    rig.regions.disk_is_another();
+    let mut device = rig.open().unwrap();
+    assert_eq!(rig.bytes(&mut device), model);
+}
