@@ -8,6 +8,7 @@ use forebay_policy::rng::Rng;
 use super::*;
 use crate::device::FrameId;
 use crate::devices::conformance::{Plan, conform};
+use crate::devices::faulty::{Faults, Faulty};
 use crate::devices::memory::Memory as Ram;
 use crate::devices::paced::{Pace, Paced};
 use crate::reactor::Reactor;
@@ -62,6 +63,8 @@ struct Rig {
     /// It was opened before.
     in_use: bool,
     regions: MemoryRegions,
+    /// Of the log's disk.
+    faults: Faults,
 }
 
 impl Rig {
@@ -74,12 +77,21 @@ impl Rig {
         let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
         let disk = Kept::new(&arena, PLACE.offset + LOG_BYTES);
         let backend = Kept::new(&arena, volume_bytes);
-        Self { arena, disk, backend, clock: Clock(1), in_use: false, regions: MemoryRegions::default() }
+        Self {
+            arena,
+            disk,
+            backend,
+            clock: Clock(1),
+            in_use: false,
+            regions: MemoryRegions::default(),
+            faults: Faults::new(),
+        }
     }
 
     fn open(&mut self) -> Result<LoggedDevice, LogOpenError> {
+        let disk = Paced::new(self.disk.clone(), Pace::new(500_000_000, 50_000));
         let parts = LoggedParts {
-            disk: Box::new(Paced::new(self.disk.clone(), Pace::new(500_000_000, 50_000))),
+            disk: Box::new(Faulty::new(disk, self.faults.clone())),
             place: LogPlace { in_use: std::mem::replace(&mut self.in_use, true), ..PLACE },
             backend: Box::new(Paced::new(self.backend.clone(), Pace::new(100_000_000, 1_000_000))),
             arena: Rc::clone(&self.arena),

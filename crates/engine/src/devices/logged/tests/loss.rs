@@ -1,6 +1,7 @@
 //! The log's disk is lost: what the region map says then.
 
 use super::*;
+use crate::devices::faulty::{Effect, Kinds, Rule};
 use forebay_core::log::logged::REGION_SECTORS;
 
 const REGION_BYTES: u64 = REGION_SECTORS * SECTOR_BYTES;
@@ -143,4 +144,181 @@ fn a_map_that_cannot_be_written_for_a_while_costs_time() {
     drop(device);
     rig.regions.fail(1);
     assert_eq!(rig.open().err(), Some(LogOpenError::Regions));
+}
+
+const DEAD: Effect = Effect::Refuse(IoError::Failed);
+
+/// Writes, flushes and reads of blocks in some regions, while the disk dies at its n-th operation; its reads may go on. Returns how many
+/// operations it saw.
+fn story(dies_at: u64, kinds: Kinds, comes_back: bool) -> u64 {
+    let mut rig = rig();
+    let mut device = rig.open().unwrap();
+    let mut rng = Rng::new(dies_at);
+    let begin = rig.faults.seen();
+    rig.faults.add(Rule { kinds, skip: dies_at, ..Rule::every(DEAD) });
+    let mut model = [0; 8];
+    let reads_die = kinds == Kinds::ALL;
+    for nth in 1..40 {
+        let at = (rng.next_u64() % 8) as usize;
+        let offset = at as u64 * (REGION_BYTES / 2) + 4096;
+        match nth % 5 {
+            0 => {
+                let flush = rig.op(OpKind::Flush, 0, 0);
+                let result = rig.ended(&mut device, flush);
+                assert!(result.is_ok() || (reads_die && result == Err(IoError::Lost)), "{result:?}");
+            }
+            3 => match rig.read(&mut device, offset) {
+                Ok(byte) => assert_eq!(byte, model[at], "block {at} at operation {nth}"),
+                Err(_) => assert!(reads_die && rig.faults.hit() > 0),
+            },
+            _ => {
+                rig.write(&mut device, offset, nth).unwrap();
+                model[at] = nth;
+            }
+        }
+    }
+    let seen = rig.faults.seen() - begin;
+    rig.follow_or_lose(&mut device);
+    let lost = device.loss().get();
+    assert!(reads_die || lost.lost_bytes == 0, "{lost:?}");
+    assert_eq!(lost.extents.iter().map(|it| it.sectors.end - it.sectors.start).sum::<u64>() * 512, lost.lost_bytes);
+    // Also after a restart, with the disk as it was or without one.
+    for round in 0..2 {
+        for (at, byte) in model.iter().enumerate() {
+            let first = at as u64 * (REGION_SECTORS / 2) + 8;
+            let is_lost = lost.extents.iter().any(|it| it.sectors.contains(&first));
+            let read = rig.read(&mut device, first * 512);
+            assert_eq!(read, if is_lost { Err(IoError::Failed) } else { Ok(*byte) }, "block {at}, round {round}");
+        }
+        drop(device);
+        rig.faults.clear();
+        if !comes_back {
+            rig.lose_disk();
+        }
+        device = rig.open().unwrap();
+    }
+    seen
+}
+
+impl Rig {
+    /// Until the log takes changes or is given up, and the back end has what it will get.
+    fn follow_or_lose(&mut self, device: &mut LoggedDevice) {
+        for _ in 0..100_000 {
+            let is_settled = matches!(device.logged().health(), Health::Whole | Health::Through);
+            if is_settled && device.logged().has_followed() && device.logged().is_idle() {
+                // The map forgets the regions, too.
+                self.clock.wait(self.clock.now_ns() + 30_000_000_000);
+                while device.logged().has_regions() {
+                    self.turn(device);
+                    self.clock.wait(self.clock.now_ns() + 1_000_000_000);
+                }
+                return;
+            }
+            self.turn(device);
+        }
+        panic!("it does not come to rest: {:?}", device.logged());
+    }
+}
+
+#[test]
+fn whichever_operation_is_the_disks_last_the_volume_goes_on_and_nothing_old_is_read() {
+    let changes = Kinds::WRITE | Kinds::FLUSH;
+    for (kinds, comes_back) in [(changes, true), (changes, false), (Kinds::ALL, true), (Kinds::ALL, false)] {
+        let all = story(u64::MAX, kinds, comes_back);
+        assert!(all > 40, "{all} operations");
+        for dies_at in 0..all {
+            story(dies_at, kinds, comes_back);
+        }
+    }
+}
+
+#[test]
+fn what_is_accepted_reads_as_what_the_back_end_has_and_stays_so() {
+    let mut rig = rig();
+    let mut device = rig.open().unwrap();
+    rig.write(&mut device, 0, 1).unwrap();
+    rig.follow(&mut device);
+    rig.write(&mut device, 0, 2).unwrap();
+    rig.write(&mut device, 8192, 2).unwrap();
+    rig.faults.add(Rule::every(DEAD));
+    rig.write(&mut device, 4096, 3).unwrap();
+    rig.follow_or_lose(&mut device);
+    let loss = device.loss();
+    let listed = loss.get();
+    assert_eq!(listed.health, Health::Through);
+    assert_eq!(listed.extents.iter().map(|it| it.sectors.clone()).collect::<Vec<_>>(), [0..8, 16..24]);
+    assert!(listed.extents.iter().all(|it| it.epoch.is_some()), "{listed:?}");
+    let all = [0, 4096, 8192];
+    assert_eq!(all.map(|at| rig.read(&mut device, at)), [Err(IoError::Failed), Ok(3), Err(IoError::Failed)]);
+    let mut doubts = Vec::new();
+    device.in_doubt(&mut doubts);
+    assert!(doubts.iter().any(|doubt| doubt.range.contains(&0)), "what is cached of it is to be dropped");
+    loss.accept();
+    rig.turn(&mut device);
+    rig.follow_or_lose(&mut device);
+    assert_eq!(loss.get().lost_bytes, 0);
+    assert_eq!(all.map(|at| rig.read(&mut device, at)), [Ok(1), Ok(3), Ok(0)]);
+    drop(device);
+    rig.faults.clear();
+    let mut device = rig.open().unwrap();
+    assert_eq!(all.map(|at| rig.read(&mut device, at)), [Ok(1), Ok(3), Ok(0)]);
+}
+
+#[test]
+fn a_block_of_the_log_that_is_damaged_is_lost_alone() {
+    let mut rig = rig();
+    let mut device = rig.open().unwrap();
+    // One record of four blocks, which the back end cannot take yet.
+    let op = rig.op(OpKind::Write { fua: false }, 0, 16384);
+    rig.arena.copy_in(0, 0, &[5; 16384]);
+    rig.run(&mut device, op);
+    let log = PLACE.offset + 8192;
+    let byte = DeviceOp { at: 0, ..rig.op(OpKind::Read, log, 16384) };
+    rig.disk.submit(0, byte);
+    rig.disk.poll(0, &mut Vec::new());
+    let mut found = vec![0; 16384];
+    rig.arena.copy_out(0, 0, &mut found);
+    let payload = found.iter().position(|byte| *byte == 5 && found[512..].contains(byte)).unwrap().max(512);
+    // The second of its blocks.
+    rig.arena.copy_in(0, (payload / 512 * 512 + 4096 + 100) as u32, &[6]);
+    rig.disk.submit(0, DeviceOp { kind: OpKind::Write { fua: false }, ..byte });
+    rig.disk.poll(0, &mut Vec::new());
+    let all = [0, 4096, 8192, 12288];
+    for _ in 0..2 {
+        assert_eq!(all.map(|at| rig.read(&mut device, at)), [Ok(5), Err(IoError::Failed), Ok(5), Ok(5)]);
+        rig.follow(&mut device);
+    }
+    let loss = device.loss().get();
+    assert_eq!((loss.health, loss.bad_blocks, loss.lost_bytes), (Health::Whole, 1, 4096));
+    rig.write(&mut device, 4096, 7).unwrap();
+    assert_eq!(all.map(|at| rig.read(&mut device, at)), [Ok(5), Ok(7), Ok(5), Ok(5)]);
+    rig.follow(&mut device);
+    assert_eq!(device.logged().lost().sectors(), 0);
+}
+
+#[test]
+fn without_its_logs_disk_a_volume_is_taken_up_with_what_is_lost() {
+    let mut rig = rig();
+    let mut device = rig.open().unwrap();
+    rig.write(&mut device, REGION_BYTES, 1).unwrap();
+    drop(device);
+    for round in 0..2 {
+        let parts = DisklessParts {
+            backend: Box::new(rig.backend.clone()),
+            arena: Rc::clone(&rig.arena),
+            first_frame: CLIENT_FRAMES,
+            regions: Box::new(rig.regions.reopened()),
+        };
+        let mut device = LoggedDevice::without_disk(parts, &mut rig.clock).unwrap();
+        let written = if round == 0 { Err(IoError::Failed) } else { Ok(2) };
+        assert_eq!(rig.read(&mut device, REGION_BYTES), Err(IoError::Failed));
+        assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), written);
+        rig.write(&mut device, REGION_BYTES + 4096, 2).unwrap();
+        rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
+        assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), Ok(2));
+    }
+    // The disk is found again: too late.
+    let mut device = rig.open().unwrap();
+    assert_eq!(rig.read(&mut device, REGION_BYTES), Err(IoError::Failed));
+    assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), Ok(2));
 }
