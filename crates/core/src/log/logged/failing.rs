@@ -28,7 +28,7 @@
 use super::super::record::BLOCK_SECTORS;
 use super::super::{RecordId, Tail};
 use super::policy::Durability;
-use super::serve::Piece;
+use super::serve::{FlushWaiter, Piece};
 use super::{Logged, Order, Waiting};
 use crate::IoError;
 use alloc::collections::BTreeMap;
@@ -179,14 +179,18 @@ impl Logged {
         }
         self.loss.grew();
         let first = self.log.first;
-        let mut told = false;
-        for waiter in self.flush_waiters.extract_if(.., |waiter| waiter.needs > first) {
-            told = true;
-            self.ready.push_back(Order::Answer { token: waiter.token, result: Err(IoError::Lost) });
-        }
-        if !told {
+        if !self.lost_to_waiters(|waiter| waiter.needs > first) {
             self.owe_failure();
         }
+    }
+
+    /// Those who wait for what is lost are told; whether there are any.
+    fn lost_to_waiters(&mut self, waits: impl Fn(&FlushWaiter) -> bool) -> bool {
+        let before = self.ready.len();
+        for waiter in self.flush_waiters.extract_if(.., |waiter| waits(waiter)) {
+            self.ready.push_back(Order::Answer { token: waiter.token, result: Err(IoError::Lost) });
+        }
+        self.ready.len() > before
     }
 
     /// The log was read well, for whoever wanted that.
@@ -241,7 +245,7 @@ impl Logged {
         if self.loss.lost.is_empty() && self.failing.dropped.is_empty() {
             return;
         }
-        let (mut shrank, mut grew) = (false, false);
+        let (mut shrank, mut first_lost) = (false, None);
         let records = self.log.with_epochs().take_while(|(id, ..)| *id < end);
         for (id, record, epoch) in records {
             if self.loss.lost.overlaps(&record.range()) {
@@ -250,12 +254,13 @@ impl Logged {
             }
             for sectors in self.failing.dropped.remove(&id).into_iter().flatten() {
                 self.loss.lost.insert(sectors, Some(epoch));
-                grew = true;
+                first_lost = first_lost.or(Some(id));
             }
         }
         self.loss.version += u64::from(shrank);
-        if grew {
+        if let Some(id) = first_lost {
             self.loss.grew();
+            self.lost_to_waiters(|waiter| waiter.level == Durability::Backend && waiter.needs > id);
         }
         self.failing.stuck.retain(|(id, _), _| *id >= end);
     }

@@ -15,13 +15,14 @@ struct Sector {
     promised: usize,
     /// Nothing is read of it until it is written or accepted.
     lost: bool,
-    /// Values before this are.
+    /// Values before this are, and since when.
     lost_before: usize,
+    lost_ns: u64,
 }
 
 impl Sector {
     fn of(value: Value) -> Self {
-        Self { values: vec![value], answered: 0, promised: 0, lost: false, lost_before: 0 }
+        Self { values: vec![value], answered: 0, promised: 0, lost: false, lost_before: 0, lost_ns: 0 }
     }
 }
 
@@ -181,6 +182,9 @@ impl Doomed {
                 assert!(is_listed || self.excused_ns >= client.asked_ns, "{:?}", client.sectors);
             }
             Wish::Flush if is_well => {
+                let by_backend = self.logged.policy().durability == Durability::Backend || self.logged.is_broken();
+                let is_kept = |it: &Sector| !it.lost || it.lost_ns <= client.asked_ns;
+                assert!(!by_backend || self.sectors.iter().all(is_kept), "what it promises is lost");
                 for (sector, answered) in self.sectors.iter_mut().zip(client.answered) {
                     sector.promised = sector.promised.max(answered);
                 }
@@ -220,6 +224,7 @@ impl Doomed {
 
     fn perform(&mut self) {
         while let Some(order) = self.logged.next_order(self.now_ns) {
+            self.look_at_lost();
             match order {
                 Order::Copy { from, to, sectors } => {
                     let values = self.memory(from.memory)[from.skip as usize..][..sectors as usize].to_vec();
@@ -249,12 +254,16 @@ impl Doomed {
                 client.answered[sector as usize] = it.promised;
             }
         }
+        self.look_at_lost();
+    }
+
+    fn look_at_lost(&mut self) {
         for extent in self.logged.lost().iter() {
             for sector in extent.sectors {
                 let has_record = self.logged.log().map().overlaps(&(sector..sector + 1));
                 let it = &mut self.sectors[sector as usize];
                 if !has_record && !it.lost {
-                    (it.lost, it.lost_before) = (true, it.answered + 1);
+                    (it.lost, it.lost_before, it.lost_ns) = (true, it.answered + 1, self.now_ns);
                 }
             }
         }
