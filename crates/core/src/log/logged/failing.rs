@@ -2,7 +2,7 @@
 //! against the back end.
 //!
 //! How:
-//! 1. **Draining**, from the first write or flush of the log that fails. Nothing more is appended. Changes that were not answered
+//! 1. **Draining**, from the first write or flush of the log that fails or is not answered in time. Nothing more is appended. Changes that were not answered
 //!    are as if they had just come, and wait; so do new ones, for none may overtake what the log has. Flushes wait until
 //!    the back end has what they promise. The back end follows as always, but for the tail, which goes into the region map.
 //! 2. **Losing**, when a part of an epoch cannot be read for [`super::LoggedConfig::read_patience_ns`], and nothing else could be
@@ -29,7 +29,7 @@ use super::super::record::BLOCK_SECTORS;
 use super::super::{RecordId, Tail};
 use super::policy::Durability;
 use super::serve::{FlushWaiter, Piece};
-use super::{Logged, Order, Waiting};
+use super::{Logged, Order, OrderId, Role, Waiting};
 use crate::IoError;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -86,9 +86,59 @@ pub(super) struct Failing {
     dropped: BTreeMap<RecordId, Vec<Range<u64>>>,
     /// Blocks that were lost alone.
     bad_blocks: u64,
+    /// What the disk was told to do, and when. Few.
+    on_disk: Vec<(OrderId, u64)>,
+    /// Orders of these that nobody waits for any more.
+    pub(super) orphans: usize,
+}
+
+impl Failing {
+    pub(super) fn began(&mut self, id: OrderId) {
+        self.on_disk.push((id, self.now_ns));
+    }
+
+    pub(super) fn ended(&mut self, id: OrderId) {
+        self.on_disk.retain(|(other, _)| *other != id);
+    }
+
+    pub(super) fn waits_for_disk(&self) -> bool {
+        !self.on_disk.is_empty()
+    }
 }
 
 impl Logged {
+    /// What the disk should have answered by now has failed. Memory that it may still write is not used until it has.
+    pub(super) fn give_up_orders(&mut self, now_ns: u64) {
+        self.failing.now_ns = now_ns;
+        let timeout_ns = self.config.disk_timeout_ns;
+        let is_over = |began_ns: u64| now_ns.saturating_sub(began_ns) >= timeout_ns;
+        let over: Vec<_> = self.failing.on_disk.extract_if(.., |(_, began_ns)| is_over(*began_ns)).collect();
+        for (id, _) in over {
+            self.failing.orphans += 1;
+            let role = self.roles.get_mut(id.0 as usize);
+            let read_buffer = if let Role::Piece { buffer, .. } = role { Some(*buffer) } else { None };
+            match core::mem::replace(role, Role::Orphan { read_buffer }) {
+                Role::Group { group, .. } => self.group_ended(&group, Err(IoError::TimedOut), &[]),
+                Role::FlushLog { before } => self.log_flushed(before, Err(IoError::TimedOut)),
+                Role::Tail { tail } => self.tail_written(tail, Err(IoError::TimedOut)),
+                Role::Piece { piece, buffer } => {
+                    self.piece_read(now_ns, piece, buffer, Err(IoError::TimedOut), &[]);
+                }
+                role => unreachable!("not on the disk: {role:?}"),
+            }
+        }
+    }
+
+    /// There is no buffer to read the log into. If the disk has kept them all, it is not read any more.
+    pub(super) fn refuse_piece(&mut self) -> Option<Order> {
+        if self.failing.orphans >= self.config.log_reads_max as usize {
+            while let Some(piece) = self.pieces.pop_front() {
+                self.piece_read(self.failing.now_ns, piece, u32::MAX, Err(IoError::TimedOut), &[]);
+            }
+        }
+        self.ready.pop_front()
+    }
+
     /// How the log is.
     #[must_use]
     pub fn health(&self) -> Health {

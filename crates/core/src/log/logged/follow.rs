@@ -68,6 +68,7 @@ impl Follow {
 impl Logged {
     /// Time goes by: what nobody flushes goes to the back end, too.
     pub fn tick(&mut self, now_ns: u64) {
+        self.give_up_orders(now_ns);
         let open_ns = if self.policy.bypass == Bypass::All { 0 } else { self.config.open_ns };
         if now_ns.saturating_sub(self.follow.closed_ns) >= open_ns {
             self.follow.closed_ns = now_ns;
@@ -219,7 +220,7 @@ impl Logged {
         }
         self.follow.writes_tail = true;
         let tail = self.log.tail();
-        let id = self.start(Role::Tail { tail });
+        let id = self.start_on_disk(Role::Tail { tail });
         Some(Order::WriteTail { id, tail })
     }
 

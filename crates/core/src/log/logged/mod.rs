@@ -69,6 +69,8 @@ pub struct LoggedConfig {
     pub retry_ns: u64,
     /// What nobody flushes goes to the back end after this time.
     pub open_ns: u64,
+    /// What its disk has not answered by then has failed.
+    pub disk_timeout_ns: u64,
     /// A part of the log that cannot be read for this time is lost.
     pub read_patience_ns: u64,
     /// When its disk failed, and the back end does not come nearer for this time, who waits for that is answered with an error.
@@ -78,15 +80,35 @@ pub struct LoggedConfig {
 /// What an unanswered order was for.
 #[derive(Clone, Debug)]
 enum Role {
-    Group { group: Group, buffer: u32 },
-    FlushLog { before: RecordId },
-    Tail { tail: Tail },
-    Piece { piece: Piece, buffer: u32 },
-    ReadBackend { read: usize },
-    Run { run: usize },
-    Bypass { request: Request },
+    Group {
+        group: Group,
+        buffer: u32,
+    },
+    FlushLog {
+        before: RecordId,
+    },
+    Tail {
+        tail: Tail,
+    },
+    Piece {
+        piece: Piece,
+        buffer: u32,
+    },
+    ReadBackend {
+        read: usize,
+    },
+    Run {
+        run: usize,
+    },
+    Bypass {
+        request: Request,
+    },
     FlushBackend,
     Regions,
+    /// Nobody waits for it any more. A buffer for reads is the disk's until it ends.
+    Orphan {
+        read_buffer: Option<u32>,
+    },
 }
 
 /// Things named by their place, which is used again.
@@ -248,7 +270,7 @@ impl Logged {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let asked = self.reads.live + self.waiting.len() + self.changes.len() + self.flush_waiters.len();
-        asked + self.ready.len() + self.roles.live == 0
+        asked + self.ready.len() + self.roles.live == self.failing.orphans
     }
 
     /// Takes a request.
@@ -275,6 +297,7 @@ impl Logged {
         if let Some(order) = self.ready.pop_front() {
             return Some(order);
         }
+        self.failing.now_ns = now_ns;
         self.go_on(now_ns);
         if let Some(order) = self.ready.pop_front() {
             return Some(order);
@@ -307,14 +330,22 @@ impl Logged {
     /// An order ended. `checks`: the checksums that it was to bring.
     pub fn done(&mut self, now_ns: u64, id: OrderId, result: Result<(), IoError>, checks: &[u32]) {
         self.failing.now_ns = now_ns;
+        self.failing.ended(id);
         match self.roles.remove(id.0 as usize) {
             Role::Group { group, buffer } => {
                 self.group_buffers.push(buffer);
                 self.group_ended(&group, result, checks);
             }
+            Role::Orphan { read_buffer } => {
+                self.failing.orphans -= 1;
+                self.read_buffers.extend(read_buffer);
+            }
             Role::FlushLog { before } => self.log_flushed(before, result),
             Role::Tail { tail } => self.tail_written(tail, result),
-            Role::Piece { piece, buffer } => self.piece_read(now_ns, piece, buffer, result, checks),
+            Role::Piece { piece, buffer } => {
+                self.read_buffers.push(buffer);
+                self.piece_read(now_ns, piece, buffer, result, checks);
+            }
             Role::ReadBackend { read } => self.read_went_on(read, result),
             Role::Run { run } => self.run_ended(now_ns, run, result),
             Role::Bypass { request } => self.bypass_ended(request, result),
@@ -326,6 +357,13 @@ impl Logged {
 
     fn start(&mut self, role: Role) -> OrderId {
         OrderId(self.roles.insert(role) as u32)
+    }
+
+    /// On the log's disk.
+    fn start_on_disk(&mut self, role: Role) -> OrderId {
+        let id = self.start(role);
+        self.failing.began(id);
+        id
     }
 
     fn answer(&mut self, token: u64, result: Result<(), IoError>) {

@@ -278,12 +278,13 @@ impl Logged {
         self.regions.as_ref().is_none_or(|it| it.lost[0] == self.loss.version)
     }
 
-    /// Whether the file has regions that nobody may need, or does not say what it should: time must be told ([`Logged::tick`])
-    /// though all has followed.
+    /// Whether time must be told ([`Logged::tick`]) though all has followed: the file has regions that nobody may need, or does not
+    /// say what it should, or something is asked of the disk.
     #[must_use]
-    pub fn has_regions(&self) -> bool {
+    pub fn needs_ticks(&self) -> bool {
         let is_right = self.knows_lost() && self.failing.health.is_settled();
-        self.regions.as_ref().is_some_and(|it| !is_right || !it.known.dirty.is_empty())
+        let has_regions = self.regions.as_ref().is_some_and(|it| !is_right || !it.known.dirty.is_empty());
+        has_regions || self.failing.waits_for_disk()
     }
 
     /// Whether a change waits for a file that cannot be written.

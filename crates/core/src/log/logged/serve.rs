@@ -129,7 +129,7 @@ impl Logged {
         }
         let group = self.log.next_group()?;
         let buffer = self.group_buffers.pop()?;
-        let id = self.start(Role::Group { group: group.clone(), buffer });
+        let id = self.start_on_disk(Role::Group { group: group.clone(), buffer });
         Some(Order::WriteGroup { id, group, buffer: Buffer::Group(buffer) })
     }
 
@@ -203,7 +203,7 @@ impl Logged {
             return None;
         }
         self.log_flush = true;
-        let id = self.start(Role::FlushLog { before });
+        let id = self.start_on_disk(Role::FlushLog { before });
         Some(Order::FlushLog { id })
     }
 
@@ -277,12 +277,14 @@ impl Logged {
         if self.pieces.is_empty() {
             return None;
         }
-        let buffer = self.read_buffers.pop()?;
+        let Some(buffer) = self.read_buffers.pop() else {
+            return self.refuse_piece();
+        };
         let piece = self.pieces.pop_front()?;
         let (position, sectors) = (piece.position, piece.reads.clone());
         let end = position % BLOCK_SECTORS + sectors.end - sectors.start;
         assert!(end <= self.config.buffer_sectors, "a record fits a buffer");
-        let id = self.start(Role::Piece { piece, buffer });
+        let id = self.start_on_disk(Role::Piece { piece, buffer });
         Some(Order::ReadLog { id, buffer: Buffer::LogRead(buffer), position, sectors })
     }
 
@@ -294,7 +296,6 @@ impl Logged {
         result: Result<(), IoError>,
         checks: &[u32],
     ) {
-        self.read_buffers.push(buffer);
         let is_right = checks == piece.checks;
         match (piece.whose, result) {
             (_, Ok(())) if is_right => self.log_was_read(now_ns, &piece),

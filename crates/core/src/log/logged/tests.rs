@@ -23,6 +23,7 @@ const CONFIG: LoggedConfig = LoggedConfig {
     runs_max: 2,
     retry_ns: 5,
     open_ns: 300,
+    disk_timeout_ns: u64::MAX,
     read_patience_ns: u64::MAX,
     wait_ns: 3_000,
 };

@@ -24,6 +24,7 @@ pub(super) const CONFIG: LoggedConfig = LoggedConfig {
     runs_max: 4,
     retry_ns: 100_000_000,
     open_ns: 500_000_000,
+    disk_timeout_ns: 10_000_000_000,
     read_patience_ns: 10_000_000_000,
     wait_ns: 30_000_000_000,
 };

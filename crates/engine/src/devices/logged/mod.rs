@@ -453,7 +453,7 @@ impl Device for LoggedDevice {
         if !self.ended.is_empty() || self.gathers {
             return Some(0);
         }
-        let tick_ns = (!self.logged.has_followed() || self.logged.has_regions()).then_some(self.tick_ns);
+        let tick_ns = (!self.logged.has_followed() || self.logged.needs_ticks()).then_some(self.tick_ns);
         let regions_ns = self.writes_regions.and(self.regions.as_ref()).and_then(|store| store.next_ns());
         [regions_ns, tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
     }

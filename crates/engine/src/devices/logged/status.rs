@@ -35,7 +35,7 @@ pub struct LogSnapshot {
     pub policy: LogPolicy,
     /// What happened so far.
     pub counts: LoggedCounts,
-    /// The log's disk failed: changes fail since.
+    /// The log's disk failed: it takes nothing more.
     pub is_broken: bool,
     /// Everything is on the back end, for good.
     pub has_followed: bool,

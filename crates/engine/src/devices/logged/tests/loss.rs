@@ -62,7 +62,7 @@ fn regions_that_only_the_log_had_cannot_be_read_when_it_is_lost_and_others_can()
     }
     rig.follow(&mut device);
     rig.clock.wait(rig.clock.now_ns() + 60_000_000_000);
-    while device.logged().has_regions() {
+    while device.logged().needs_ticks() {
         rig.turn(&mut device);
         rig.clock.wait(rig.clock.now_ns() + 1_000_000_000);
     }
@@ -208,7 +208,7 @@ impl Rig {
             if is_settled && device.logged().has_followed() && device.logged().is_idle() {
                 // The map forgets the regions, too.
                 self.clock.wait(self.clock.now_ns() + 30_000_000_000);
-                while device.logged().has_regions() {
+                while device.logged().needs_ticks() {
                     self.turn(device);
                     self.clock.wait(self.clock.now_ns() + 1_000_000_000);
                 }
@@ -229,6 +229,25 @@ fn whichever_operation_is_the_disks_last_the_volume_goes_on_and_nothing_old_is_r
         for dies_at in 0..all {
             story(dies_at, kinds, comes_back);
         }
+    }
+}
+
+#[test]
+fn a_disk_that_answers_nothing_any_more_has_failed() {
+    for kinds in [Kinds::WRITE | Kinds::FLUSH, Kinds::ALL] {
+        let mut rig = rig();
+        let mut device = rig.open().unwrap();
+        rig.write(&mut device, 0, 1).unwrap();
+        rig.faults.add(Rule::of(kinds, Effect::Hang));
+        rig.write(&mut device, 4096, 2).unwrap();
+        rig.follow_or_lose(&mut device);
+        assert_eq!(device.logged().health(), Health::Through);
+        let lost = if kinds == Kinds::ALL { Err(IoError::Failed) } else { Ok(1) };
+        assert_eq!([rig.read(&mut device, 0), rig.read(&mut device, 4096)], [lost, Ok(2)]);
+        // What it answers at last is nobody's.
+        rig.faults.clear();
+        rig.follow_or_lose(&mut device);
+        assert_eq!([rig.read(&mut device, 0), rig.read(&mut device, 4096)], [lost, Ok(2)]);
     }
 }
 
