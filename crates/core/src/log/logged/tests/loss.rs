@@ -40,6 +40,8 @@ struct Asker {
     /// A flush: what was answered when it was asked.
     answered: Vec<usize>,
     asked_ns: u64,
+    /// Records in the log, then.
+    records: RecordId,
 }
 
 struct Doomed {
@@ -144,7 +146,9 @@ impl Doomed {
             }
         }
         let answered = self.sectors.iter().map(|it| it.answered).collect();
-        self.clients.insert(token, Asker { wish, sectors: sectors.clone(), bytes, answered, asked_ns: self.now_ns });
+        let records = self.logged.log().next();
+        self.clients
+            .insert(token, Asker { records, wish, sectors: sectors.clone(), bytes, answered, asked_ns: self.now_ns });
         self.logged.submit(self.now_ns, request(token, wish, sectors));
         Some(token)
     }
@@ -184,6 +188,12 @@ impl Doomed {
             Wish::Flush if is_well => {
                 let by_backend = self.logged.policy().durability == Durability::Backend || self.logged.is_broken();
                 let is_kept = |it: &Sector| !it.lost || it.lost_ns <= client.asked_ns;
+                let needs = client.records.min(self.logged.log().written());
+                let KnownRegions::Same(image) = &self.regions else { unreachable!() };
+                let mut tails = image.tail.into_iter().chain(self.tail.map(|disk| disk.tail));
+                let is_durable = self.logged.log().durable() >= needs;
+                let is_safe = is_durable || image.life > self.life || tails.any(|tail| tail.first >= needs);
+                assert!(!self.logged.is_broken() || is_safe, "its disk may come back with less");
                 assert!(!by_backend || self.sectors.iter().all(is_kept), "what it promises is lost");
                 for (sector, answered) in self.sectors.iter_mut().zip(client.answered) {
                     sector.promised = sector.promised.max(answered);
@@ -374,8 +384,11 @@ impl Doomed {
                 (id, of_backend)
             }
             Order::FlushBackend { id } => {
-                for (durable, since) in self.backend.iter_mut().filter(|_| !fails) {
-                    *durable = since.drain(..).next_back().unwrap_or(*durable);
+                // One that fails may have dropped what it covers.
+                for sector in 0..self.backend.len() {
+                    let drops = fails && self.below(2) == 0;
+                    let (durable, since) = &mut self.backend[sector];
+                    *durable = since.drain(..).next_back().filter(|_| !drops).unwrap_or(*durable);
                 }
                 (id, of_backend)
             }
