@@ -10,7 +10,7 @@ mod loss;
 use super::super::{FoundGroup, Kind, LogLimits, Record, Ring, Scan};
 use super::*;
 use alloc::vec;
-use boundaries::{Boundaries, By};
+use boundaries::{Boundaries, By, Flushed};
 use core::ops::Range;
 use forebay_policy::rng::Rng;
 
@@ -99,6 +99,8 @@ struct World {
     history: Vec<Asked>,
     /// Records before this were written when the log's flush began.
     flush_before: RecordId,
+    /// Of each sector, what was written since the last flush of the back end when this one began.
+    flush_covers: Vec<usize>,
     under_way: Vec<Order>,
     next_token: u64,
     /// Parts in a hundred of the back end's orders that fail.
@@ -168,6 +170,7 @@ impl World {
             clients: BTreeMap::new(),
             history: Vec::new(),
             flush_before: 0,
+            flush_covers: Vec::new(),
             under_way: Vec::new(),
             next_token: 1,
             fails: 20,
@@ -204,8 +207,8 @@ impl World {
     fn observe(&mut self) {
         for role in self.logged.roles.slots.iter().flatten() {
             let Role::Bypass { request } = role else { continue };
-            let by = By::Bypass(request.token, false);
-            if !self.boundaries.knows(by, request.sectors.start) {
+            let by = By::Bypass(request.token, Flushed::No);
+            if !self.boundaries.knows(request.token, request.sectors.start) {
                 let zero = matches!(request.wish, Wish::Zero { .. });
                 let value = |sector| if zero { 0 } else { value_of(request.token, sector) };
                 self.boundaries.wrote(request.sectors.clone(), by, value);
@@ -317,9 +320,17 @@ impl World {
                     self.flush_before = self.logged.log().written();
                     self.under_way.push(order);
                 }
-                _ => self.under_way.push(order),
+                _ => self.begin(order),
             }
         }
+    }
+
+    fn begin(&mut self, order: Order) {
+        if matches!(order, Order::FlushBackend { .. }) {
+            self.flush_covers = self.backend.iter().map(|(_, since)| since.len()).collect();
+            self.boundaries.flush_begins();
+        }
+        self.under_way.push(order);
     }
 
     /// What lies where it will lie is gone from now on.
@@ -532,6 +543,7 @@ impl World {
         self.logged.done(self.now_ns, id, result, &checks);
         if let Some(Request { token, wish, .. }) = passed.filter(|_| result.is_ok()) {
             self.boundaries.answered(token);
+            self.boundaries.check(&self.backend);
             self.passed.push(token);
             if matches!(wish, Wish::Write { fua: true } | Wish::Zero { fua: true, .. }) {
                 self.boundaries.close();
@@ -549,10 +561,10 @@ impl World {
         for nth in 0..self.backend.len() {
             let drops = fails && self.below(2) == 0;
             let (durable, since) = &mut self.backend[nth];
-            if !drops && let Some(last) = since.last() {
-                *durable = *last;
-            }
-            since.clear();
+            // One that fails may have made all durable, or drop it.
+            let covers = if fails { since.len() } else { self.flush_covers[nth] };
+            let last = since.drain(..covers).next_back();
+            *durable = last.filter(|_| !drops).unwrap_or(*durable);
         }
     }
 
@@ -578,6 +590,7 @@ impl World {
             let kept = self.below(self.backend[sector].1.len() as u64 + 1) as usize;
             self.backend[sector].1.truncate(kept);
         }
+        self.flush_covers = self.backend.iter().map(|(_, since)| since.len()).collect();
         self.flush_backend(false);
         self.clients.clear();
         self.owes = false;
@@ -651,7 +664,7 @@ impl World {
                         self.put(to, &values);
                     }
                     Order::Clear { at, sectors } => self.put(at, &vec![0; sectors as usize]),
-                    order => self.under_way.push(order),
+                    order => self.begin(order),
                 }
             };
             let here = |it: &&Asked| it.sectors.contains(&sector);

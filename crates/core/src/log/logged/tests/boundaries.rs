@@ -9,10 +9,18 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Record(u64),
-    /// A change that passed the log, by its token; `true`: flushed.
-    Bypass(u64, bool),
+    /// A change that passed the log, by its token.
+    Bypass(u64, Flushed),
     /// Found there.
     Found,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    No,
+    /// A flush that covers it is under way.
+    Soon,
+    Yes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +59,8 @@ impl Boundaries {
         }
     }
 
-    pub(super) fn knows(&self, by: By, sector: u64) -> bool {
-        self.sectors[sector as usize].iter().any(|it| it.by == by)
+    pub(super) fn knows(&self, token: u64, sector: u64) -> bool {
+        self.sectors[sector as usize].iter().any(|it| matches!(it.by, By::Bypass(of, _) if of == token))
     }
 
     fn each(&mut self, change: impl Fn(&mut Written)) {
@@ -61,13 +69,21 @@ impl Boundaries {
 
     /// The back end answered it.
     pub(super) fn answered(&mut self, token: u64) {
-        self.each(|it| it.may_miss &= it.by != By::Bypass(token, false));
+        self.each(|it| it.may_miss &= it.by != By::Bypass(token, Flushed::No));
     }
 
-    /// The back end flushed. What was under way is not flushed by that, but may miss anyhow.
+    /// The back end flushes what it has answered.
+    pub(super) fn flush_begins(&mut self) {
+        self.each(|it| match &mut it.by {
+            By::Bypass(_, flushed) if !it.may_miss && *flushed == Flushed::No => *flushed = Flushed::Soon,
+            _ => {}
+        });
+    }
+
+    /// It did.
     pub(super) fn flushed(&mut self) {
         self.each(|it| match &mut it.by {
-            By::Bypass(_, is_flushed) if !it.may_miss => *is_flushed = true,
+            By::Bypass(_, flushed) if *flushed == Flushed::Soon => *flushed = Flushed::Yes,
             _ => {}
         });
     }
@@ -76,7 +92,7 @@ impl Boundaries {
     pub(super) fn lost(&mut self, sectors: Range<u64>) {
         for sector in sectors {
             for it in &mut self.sectors[sector as usize] {
-                it.may_miss |= matches!(it.by, By::Bypass(_, false));
+                it.may_miss |= matches!(it.by, By::Bypass(_, Flushed::No | Flushed::Soon));
             }
         }
     }
@@ -84,7 +100,8 @@ impl Boundaries {
     /// A crash left the log with records before that one, and these values on the back end, where the log has nothing.
     pub(super) fn crashed(&mut self, next: u64, found: impl Fn(u64) -> Option<Value>) {
         self.each(|it| {
-            it.may_miss |= matches!(it.by, By::Bypass(_, false)) || matches!(it.by, By::Record(id) if id >= next);
+            it.may_miss |= matches!(it.by, By::Bypass(_, Flushed::No | Flushed::Soon))
+                || matches!(it.by, By::Record(id) if id >= next);
             if it.may_miss {
                 it.by = By::Found;
             }
