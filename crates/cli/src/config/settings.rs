@@ -237,7 +237,8 @@ fn log_policy(volume: &Scope) -> LogPolicy {
     let bytes_min = sound("volume.bypass_min", volume.number("volume.bypass_min"));
     let bypass =
         if volume.choice("volume.bypass") == Some("large") { Bypass::Large { bytes_min } } else { Bypass::Never };
-    LogPolicy { durability: level("volume.durability"), fua: level("volume.fua"), bypass }
+    let (durability, fua) = (level("volume.durability"), level("volume.fua"));
+    LogPolicy { durability, fua, bypass, ..LogPolicy::LOCAL }
 }
 
 fn split_of(scope: &Scope) -> SplitConfig {

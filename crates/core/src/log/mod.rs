@@ -61,6 +61,8 @@ pub struct LogLimits {
     pub records_max: u64,
     /// An epoch with so many records is closed, so that working on one is bounded.
     pub epoch_records_max: u64,
+    /// And one with so many sectors of bytes, so that room comes in small steps.
+    pub epoch_sectors_max: u64,
     /// Sectors of a group.
     pub group_sectors_max: u64,
     /// Groups under way.
@@ -115,6 +117,8 @@ pub struct Log {
     closed: RecordId,
     /// Nothing from this record on may be written back.
     hold: Option<RecordId>,
+    /// Sectors of bytes in the open epoch.
+    open_sectors: u64,
     map: ExtentMap,
     write_back: WriteBack,
 }
@@ -141,6 +145,7 @@ impl Log {
             epochs: VecDeque::new(),
             closed: 0,
             hold: None,
+            open_sectors: 0,
             map: ExtentMap::default(),
             write_back: WriteBack::default(),
         }
@@ -225,7 +230,9 @@ impl Log {
             return None;
         }
         self.records.push_back(record);
-        if self.next() - self.open_begin() == self.limits.epoch_records_max {
+        self.open_sectors += record.payload_sectors();
+        let is_long = self.open_sectors >= self.limits.epoch_sectors_max;
+        if is_long || self.next() - self.open_begin() == self.limits.epoch_records_max {
             self.close(false);
         }
         Some(id)
@@ -308,6 +315,7 @@ impl Log {
     /// Whoever was promised waits until [`Log::written`] is where this says, and then for a flush of the disk.
     pub fn close(&mut self, boundary: bool) -> RecordId {
         let end = self.next();
+        self.open_sectors = 0;
         if self.open_begin() < end {
             self.epochs.push_back(Epoch { end, boundary });
         } else if let Some(last) = self.epochs.back_mut() {

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use forebay_policy::rng::Rng;
 
 const SECTORS: u64 = 24;
-const LIMITS: LogLimits = LogLimits { records_max: 24, epoch_records_max: 6, group_sectors_max: 20, groups_max: 3 };
+const LIMITS: LogLimits =
+    LogLimits { records_max: 24, epoch_records_max: 6, epoch_sectors_max: 20, group_sectors_max: 20, groups_max: 3 };
 /// Values are numbers of changes; 0 is what was there at first, and zeroes.
 type Value = u64;
 type Bytes = Vec<(Range<u64>, Value)>;
@@ -379,7 +380,13 @@ fn the_back_end_is_at_any_time_what_a_plain_disk_may_be_after_a_power_cut() {
 
 #[test]
 fn groups_lie_apart_and_hold_the_records_in_their_order() {
-    let limits = LogLimits { records_max: 100, epoch_records_max: 50, group_sectors_max: 40, groups_max: 2 };
+    let limits = LogLimits {
+        records_max: 100,
+        epoch_records_max: 50,
+        epoch_sectors_max: 100,
+        group_sectors_max: 40,
+        groups_max: 2,
+    };
     let mut log = Log::new(limits, Ring::new(200, 0), 0);
     for nth in 0..6 {
         assert_eq!(log.append(Record::new(nth * 8, 8, Kind::Data)), Some(nth));
@@ -398,7 +405,13 @@ fn groups_lie_apart_and_hold_the_records_in_their_order() {
 /// Records that wait were taken as one group, for which there was no room, while the log was not full: it stood still.
 #[test]
 fn a_group_takes_what_the_ring_has_room_for() {
-    let limits = LogLimits { records_max: 100, epoch_records_max: 50, group_sectors_max: 40, groups_max: 4 };
+    let limits = LogLimits {
+        records_max: 100,
+        epoch_records_max: 50,
+        epoch_sectors_max: 100,
+        group_sectors_max: 40,
+        groups_max: 4,
+    };
     let mut log = Log::new(limits, Ring::new(80, 0), 0);
     for nth in 0..8 {
         log.append(Record::new(nth * 8, 8, Kind::Data));

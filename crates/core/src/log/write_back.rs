@@ -28,6 +28,8 @@ struct Plan {
     /// Nothing before this sector is still to be handed out.
     from: u64,
     under_way: Vec<Range<u64>>,
+    /// Sectors that are written.
+    done: u64,
     /// Runs that failed.
     again: Vec<Range<u64>>,
 }
@@ -122,7 +124,9 @@ impl Log {
         let plan = self.write_back.plan.as_mut().expect("a run is of the plan");
         let at = plan.under_way.iter().position(|run| run == sectors).expect("a run ends once");
         let run = plan.under_way.swap_remove(at);
-        if !is_well {
+        if is_well {
+            plan.done += run.end - run.start;
+        } else {
             plan.do_again(run);
         }
         if plan.is_done() {
@@ -141,6 +145,29 @@ impl Log {
     /// Epochs that the back end has, and has not flushed.
     pub(super) fn applied(&self) -> usize {
         self.write_back.applied
+    }
+
+    /// Whether an epoch is applied that is not being flushed, and no other is on its way.
+    pub(super) fn waits_between_parts(&self) -> bool {
+        let WriteBack { plan, applied, flushing, .. } = &self.write_back;
+        plan.is_none() && *applied > 0 && flushing.is_none()
+    }
+
+    /// How far the back end is, flushed or not: a position of the ring, and a record. Of the epoch on its way, the part that is
+    /// written.
+    pub(super) fn followed(&self) -> [u64; 2] {
+        let WriteBack { plan, applied, flushed, .. } = &self.write_back;
+        let begin = applied.checked_sub(1).map_or(*flushed, |last| self.epochs[last].end);
+        let position = |id: RecordId| {
+            if id < self.grouped { self.record(id).position } else { self.ring.in_use().end }
+        };
+        let Some(plan) = plan else { return [position(begin), begin] };
+        let end = self.epochs[*applied].end;
+        let part = |from: u64, to: u64| {
+            let done = u128::from(to - from) * u128::from(plan.done) / u128::from(plan.map.sectors().max(1));
+            (from + done as u64).min(to)
+        };
+        [part(position(begin), position(end)), part(begin, end)]
     }
 
     /// Whether the back end must flush before anything more can be written back.

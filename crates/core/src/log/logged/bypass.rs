@@ -154,9 +154,9 @@ impl Logged {
         });
     }
 
-    pub(super) fn bypass_ended(&mut self, request: Request, result: Result<(), IoError>) {
+    pub(super) fn bypass_ended(&mut self, now_ns: u64, request: Request, result: Result<(), IoError>) {
         self.bypass.live -= 1;
-        self.follow.went(result.is_ok());
+        self.follow.went(now_ns, result.is_ok());
         if let Err(error) = result {
             self.counts.failed_bypasses += 1;
             if self.broken {

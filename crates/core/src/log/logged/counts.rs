@@ -19,6 +19,8 @@ pub struct LoggedCounts {
     pub run_bytes: u64,
     /// Runs that failed; each is tried again.
     pub failed_runs: u64,
+    /// Time in which a change waited for its turn, because the log fills.
+    pub throttled_ns: u64,
     /// Changes that the back end took past the log.
     pub bypasses: u64,
     /// Their bytes.

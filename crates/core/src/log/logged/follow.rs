@@ -4,6 +4,7 @@ use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;
 use super::super::{Kind, Tail};
 use super::failing::Health;
+use super::pace::LOW;
 use super::policy::{Bypass, Durability};
 use super::serve::For;
 use super::{Buffer, Logged, Memory, Order, Place, Role};
@@ -38,12 +39,45 @@ pub(super) struct Follow {
     pub(super) flush_due: bool,
     /// The last operation on the back end failed.
     fails: bool,
+    /// When it last ended one, or was told to begin after a rest.
+    heard_ns: u64,
+    /// Reads of clients under way there, and when the last one ended.
+    pub(super) reads: u32,
+    read_ns: u64,
 }
+
+/// After a read of a client the next one is expected for so long.
+const DEMAND_NS: u64 = 5_000_000;
 
 impl Follow {
     /// An operation on the back end ended.
-    pub(super) fn went(&mut self, is_well: bool) {
-        self.fails = !is_well;
+    pub(super) fn went(&mut self, now_ns: u64, is_well: bool) {
+        (self.fails, self.heard_ns) = (!is_well, now_ns);
+    }
+
+    /// Something is to be done for it: runs, flushes, tails.
+    pub(super) fn works(&self) -> bool {
+        self.live > 0 || self.flushing || self.writes_tail
+    }
+
+    fn begins(&mut self, now_ns: u64) {
+        if self.live == 0 && !self.flushing {
+            self.heard_ns = now_ns;
+        }
+    }
+
+    /// The back end has something to do, and said nothing for so long.
+    pub(super) fn is_silent(&self, now_ns: u64, for_ns: u64) -> bool {
+        (self.live > 0 || self.flushing) && now_ns.saturating_sub(self.heard_ns) > for_ns
+    }
+
+    pub(super) fn read_ended(&mut self, now_ns: u64) {
+        (self.reads, self.read_ns) = (self.reads - 1, now_ns);
+    }
+
+    /// Clients read the back end, or just did.
+    pub(super) fn is_demanded(&self, now_ns: u64) -> bool {
+        self.reads > 0 || (self.read_ns > 0 && now_ns.saturating_sub(self.read_ns) < DEMAND_NS)
     }
 
     pub(super) fn fails(&self) -> bool {
@@ -69,6 +103,7 @@ impl Logged {
     /// Time goes by: what nobody flushes goes to the back end, too.
     pub fn tick(&mut self, now_ns: u64) {
         self.give_up_orders(now_ns);
+        self.look(now_ns);
         let open_ns = if self.policy.bypass == Bypass::All { 0 } else { self.config.open_ns };
         if now_ns.saturating_sub(self.follow.closed_ns) >= open_ns {
             self.follow.closed_ns = now_ns;
@@ -88,13 +123,19 @@ impl Logged {
     }
 
     pub(super) fn order_run(&mut self, now_ns: u64) -> Option<Order> {
-        if now_ns < self.follow.retry_ns || self.follow.live == self.config.runs_max || self.bypass.wants_flush() {
+        if now_ns < self.follow.retry_ns || self.follow.live >= self.config.runs_max || self.bypass.wants_flush() {
             return None;
         }
         if self.failing.health == Health::Losing {
             return None;
         }
-        let run = self.log.next_write_back(self.config.buffer_sectors - (BLOCK_SECTORS - 1))?;
+        // Parts follow each other; but what is applied must be flushed for its room, too.
+        let is_due = self.follow.flush_due || self.is_short(now_ns);
+        if (is_due && self.log.waits_between_parts()) || self.follow.live >= self.runs_allowed(now_ns) {
+            return None;
+        }
+        let run = self.log.next_write_back(self.config.run_sectors)?;
+        self.follow.begins(now_ns);
         let at = match self.follow.runs.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -155,7 +196,7 @@ impl Logged {
         let it = self.follow.runs[run].take().expect("a run ends once");
         self.follow.live -= 1;
         self.log.written_back(&it.run.sectors, result.is_ok());
-        self.follow.went(result.is_ok());
+        self.follow.went(now_ns, result.is_ok());
         if let Err(error) = result {
             self.counts.failed_runs += 1;
             self.follow_failed(now_ns, error);
@@ -173,11 +214,15 @@ impl Logged {
         }
     }
 
+    /// Room is wanted.
+    fn is_short(&self, now_ns: u64) -> bool {
+        self.starved || self.log.is_full() || self.load(now_ns).pressure() > LOW
+    }
+
     /// Behind a boundary; where room is short or time has passed; and for what passed the log.
     pub(super) fn order_backend_flush(&mut self, now_ns: u64) -> Option<Order> {
-        let is_short = self.log.is_full() || !self.waiting.is_empty();
         let is_losing = self.failing.health == Health::Losing;
-        let for_log = self.log.waits_for_flush() || self.follow.flush_due || is_short || is_losing;
+        let for_log = self.log.waits_for_flush() || self.follow.flush_due || self.is_short(now_ns) || is_losing;
         let for_bypasses = self.bypass.wants_flush() || (self.follow.flush_due && self.bypass.is_dirty());
         if !(for_log || for_bypasses) || now_ns < self.follow.retry_ns || self.bypass.delays_flush() {
             return None;
@@ -186,6 +231,7 @@ impl Logged {
             return None;
         }
         self.bypass.flush_begins();
+        self.follow.begins(now_ns);
         self.loss.flush_begins();
         (self.follow.flushing, self.follow.flush_due) = (true, false);
         let id = self.start(Role::FlushBackend);
@@ -200,7 +246,7 @@ impl Logged {
         }
         self.loss.flushed(result.is_ok());
         self.log.flushed_back(result.is_ok());
-        self.follow.went(result.is_ok());
+        self.follow.went(now_ns, result.is_ok());
         self.bypasses_flushed(result.is_ok());
         if let Err(error) = result {
             self.counts.failed_flushes += 1;

@@ -30,6 +30,7 @@ mod loss;
 mod lost;
 mod opening;
 mod order;
+mod pace;
 mod policy;
 mod regions;
 mod serve;
@@ -43,7 +44,7 @@ pub use loss::LOST_MAX;
 pub use lost::{LostExtent, LostExtents};
 pub use opening::{KnownRegions, OnDisk, Opening};
 pub use order::{Buffer, Memory, Order, OrderId, Place, Request, Wish};
-pub use policy::{Bypass, Durability, LogPolicy};
+pub use policy::{Bypass, Durability, LogPolicy, OnLag};
 pub use regions::{REGION_SECTORS, RegionImage, RegionSet, regions_of};
 
 use super::record::BLOCK_SECTORS;
@@ -54,6 +55,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bypass::Bypasses;
 use checks::Checks;
+use pace::Pace;
 use serve::{Change, FlushWaiter, Piece, Read};
 
 /// Bounds and times.
@@ -63,8 +65,10 @@ pub struct LoggedConfig {
     pub buffer_sectors: u64,
     /// Reads of the log under way.
     pub log_reads_max: u32,
-    /// Runs on their way to the back end.
+    /// Runs on their way to the back end, each in its buffer.
     pub runs_max: u32,
+    /// Sectors of a run. Its buffer has room for it wherever it begins in its first block.
+    pub run_sectors: u64,
     /// After a run or a flush failed there, so long until the next.
     pub retry_ns: u64,
     /// What nobody flushes goes to the back end after this time.
@@ -161,6 +165,9 @@ pub struct Logged {
     config: LoggedConfig,
     policy: LogPolicy,
     bypass: Bypasses,
+    pace: Pace,
+    /// The first that waits finds no room.
+    starved: bool,
     log: Log,
     roles: Slab<Role>,
     /// Orders that wait for nothing.
@@ -212,6 +219,8 @@ impl Logged {
             config,
             policy: LogPolicy::default(),
             bypass: Bypasses::default(),
+            pace: Pace::default(),
+            starved: false,
             log,
             roles: Slab::new(),
             ready: VecDeque::new(),
@@ -294,6 +303,9 @@ impl Logged {
 
     /// The next order, if there is one. To be asked until there is none, after whatever happened.
     pub fn next_order(&mut self, now_ns: u64) -> Option<Order> {
+        if self.is_turn(now_ns) {
+            self.append_waiting(now_ns);
+        }
         if let Some(order) = self.ready.pop_front() {
             return Some(order);
         }
@@ -346,12 +358,16 @@ impl Logged {
                 self.read_buffers.push(buffer);
                 self.piece_read(now_ns, piece, buffer, result, checks);
             }
-            Role::ReadBackend { read } => self.read_went_on(read, result),
+            Role::ReadBackend { read } => {
+                self.follow.read_ended(now_ns);
+                self.read_went_on(read, result);
+            }
             Role::Run { run } => self.run_ended(now_ns, run, result),
-            Role::Bypass { request } => self.bypass_ended(request, result),
+            Role::Bypass { request } => self.bypass_ended(now_ns, request, result),
             Role::FlushBackend => self.backend_flushed(now_ns, result),
             Role::Regions => self.regions_written(now_ns, result),
         }
+        self.look(now_ns);
         self.append_waiting(now_ns);
     }
 

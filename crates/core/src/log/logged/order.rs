@@ -51,7 +51,7 @@ pub enum Buffer {
     Group(u32),
     /// For what is read of the log: one of [`super::LoggedConfig::log_reads_max`].
     LogRead(u32),
-    /// For a run on its way to the back end: one of [`super::LoggedConfig::runs_max`].
+    /// For a run on its way to the back end: one of [`super::LoggedConfig::runs_max`], of [`super::LoggedConfig::run_sectors`].
     Run(u32),
 }
 

@@ -27,8 +27,18 @@ pub enum Bypass {
     All,
 }
 
-/// See the module.
+/// What becomes of new changes when the back end does not answer, and the oldest waits for longer than it may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLag {
+    /// They wait.
+    #[default]
+    Stall,
+    /// They are taken as long as the log has room.
+    Continue,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPolicy {
     /// When a flush is answered.
     pub durability: Durability,
@@ -36,11 +46,34 @@ pub struct LogPolicy {
     pub fua: Durability,
     /// What is not logged.
     pub bypass: Bypass,
+    /// How far the back end may lag behind. While it answers, writers are slowed to keep that.
+    pub lag_max_ns: u64,
+    /// When it does not answer.
+    pub on_lag: OnLag,
+    /// Runs under way to the back end; no more than there are buffers for, and at least one.
+    pub runs_max: u32,
+}
+
+impl Default for LogPolicy {
+    fn default() -> Self {
+        Self::LOCAL
+    }
 }
 
 impl LogPolicy {
+    /// The log is enough for everybody.
+    pub const LOCAL: Self = Self {
+        durability: Durability::Local,
+        fua: Durability::Local,
+        bypass: Bypass::Never,
+        lag_max_ns: 60_000_000_000,
+        on_lag: OnLag::Stall,
+        runs_max: u32::MAX,
+    };
+
     /// As if there were no log: it drains, and stays empty.
-    pub const THROUGH: Self = Self { durability: Durability::Backend, fua: Durability::Backend, bypass: Bypass::All };
+    pub const THROUGH: Self =
+        Self { durability: Durability::Backend, fua: Durability::Backend, bypass: Bypass::All, ..Self::LOCAL };
 }
 
 impl Bypass {

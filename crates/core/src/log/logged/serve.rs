@@ -76,6 +76,7 @@ pub(super) struct Piece {
 impl Logged {
     /// Takes changes into the log as long as it has room.
     pub(super) fn append_waiting(&mut self, now_ns: u64) {
+        self.starved = false;
         while let Some(waiting) = self.waiting.front() {
             let request = waiting.request.clone();
             let rewrite = self.may_rewrite(&request.sectors);
@@ -98,7 +99,8 @@ impl Logged {
                     return;
                 }
             }
-            if !self.broken && (rewrite == Rewrite::Later || !self.admits(&request.sectors)) {
+            self.starved = rewrite == Rewrite::Later;
+            if !self.broken && (self.starved || !self.may_come(now_ns) || !self.admits(&request.sectors)) {
                 return;
             }
             let sectors = (request.sectors.end - request.sectors.start) as u32;
@@ -114,7 +116,11 @@ impl Logged {
                 continue;
             }
             let record = Record::new(request.sectors.start, sectors, kind);
-            let Some(id) = self.log.append(record) else { return };
+            let Some(id) = self.log.append(record) else {
+                self.starved = true;
+                return;
+            };
+            self.came(now_ns, record.payload_sectors() + 1);
             self.checks.append(record.blocks());
             self.ages.appended(self.log.first, id, now_ns);
             let fua_until = fua.then(|| self.close_boundary());
@@ -231,6 +237,7 @@ impl Logged {
                 }
                 None => {
                     self.reads.get_mut(read).left += 1;
+                    self.follow.reads += 1;
                     let id = self.start(Role::ReadBackend { read });
                     self.ready.push_back(Order::ReadBackend { id, to, sectors: stretch.sectors });
                 }

@@ -16,11 +16,13 @@ use forebay_policy::rng::Rng;
 
 const SECTORS: u64 = 64;
 const RING: u64 = 200;
-const LIMITS: LogLimits = LogLimits { records_max: 40, epoch_records_max: 12, group_sectors_max: 40, groups_max: 3 };
+const LIMITS: LogLimits =
+    LogLimits { records_max: 40, epoch_records_max: 12, epoch_sectors_max: 60, group_sectors_max: 40, groups_max: 3 };
 const CONFIG: LoggedConfig = LoggedConfig {
     buffer_sectors: 48,
     log_reads_max: 3,
     runs_max: 2,
+    run_sectors: 40,
     retry_ns: 5,
     open_ns: 300,
     disk_timeout_ns: u64::MAX,
@@ -200,7 +202,7 @@ impl World {
             1 => Bypass::All,
             _ => Bypass::Large { bytes_min: self.below(20) * 512 },
         };
-        LogPolicy { durability, fua, bypass }
+        LogPolicy { durability, fua, bypass, ..LogPolicy::LOCAL }
     }
 
     /// Enters what has become part of an epoch: what passed the log did so before the next boundary closed.

@@ -21,7 +21,8 @@ const BLOCK_SECTORS: u64 = 8;
 pub(super) const CONFIG: LoggedConfig = LoggedConfig {
     buffer_sectors: GROUP_SECTORS_MAX + BLOCK_SECTORS,
     log_reads_max: 8,
-    runs_max: 4,
+    runs_max: 16,
+    run_sectors: 512,
     retry_ns: 100_000_000,
     open_ns: 500_000_000,
     disk_timeout_ns: 10_000_000_000,
@@ -69,37 +70,50 @@ impl BlockSums {
 pub(super) struct Buffers {
     arena: Rc<Arena>,
     first_frame: u32,
-    /// Of each buffer.
+    /// Of each buffer, and of one for a run.
     frames_each: u32,
+    run_frames_each: u32,
 }
 
 impl Buffers {
-    const COUNT: u32 = GROUPS_MAX as u32 + CONFIG.log_reads_max + CONFIG.runs_max;
+    /// Other than for runs.
+    const COUNT: u32 = GROUPS_MAX as u32 + CONFIG.log_reads_max;
 
+    /// The last is for a tail.
     pub(super) fn frames(frame_bytes: u32) -> u32 {
-        Self::COUNT * Self::frames_each(frame_bytes) + 1
+        let of_runs = CONFIG.runs_max * Self::run_frames_each(frame_bytes);
+        Self::COUNT * Self::frames_each(frame_bytes) + of_runs + 1
     }
 
     fn frames_each(frame_bytes: u32) -> u32 {
         ((CONFIG.buffer_sectors * SECTOR_BYTES) as u32).div_ceil(frame_bytes)
     }
 
+    fn run_frames_each(frame_bytes: u32) -> u32 {
+        (((CONFIG.run_sectors + BLOCK_SECTORS) * SECTOR_BYTES) as u32).div_ceil(frame_bytes)
+    }
+
     pub(super) fn new(arena: Rc<Arena>, first_frame: u32) -> Self {
         let frame_bytes = arena.frame_bytes();
         assert!(first_frame + Self::frames(frame_bytes) <= arena.frames(), "no frames for the log's buffers");
-        Self { frames_each: Self::frames_each(frame_bytes), arena, first_frame }
+        let (frames_each, run_frames_each) = (Self::frames_each(frame_bytes), Self::run_frames_each(frame_bytes));
+        Self { frames_each, run_frames_each, arena, first_frame }
     }
 
     /// A sector of a buffer.
     pub(super) fn span(&self, buffer: Buffer, sector: u64) -> Span {
-        let (groups, reads) = (GROUPS_MAX as u32, CONFIG.log_reads_max);
-        let (nth, of) = match buffer {
-            Buffer::Group(nth) => (nth, groups),
-            Buffer::LogRead(nth) => (groups + nth, groups + reads),
-            Buffer::Run(nth) => (groups + reads + nth, Self::COUNT),
+        let groups = GROUPS_MAX as u32;
+        let (nth, of, sectors) = match buffer {
+            Buffer::Group(nth) => (nth, groups, CONFIG.buffer_sectors),
+            Buffer::LogRead(nth) => (groups + nth, Self::COUNT, CONFIG.buffer_sectors),
+            Buffer::Run(nth) => (nth, CONFIG.runs_max, CONFIG.run_sectors + BLOCK_SECTORS),
         };
-        assert!(nth < of && sector < CONFIG.buffer_sectors, "{buffer:?}, sector {sector}");
-        self.within(FrameId(self.first_frame + nth * self.frames_each), sector * SECTOR_BYTES)
+        assert!(nth < of && sector < sectors, "{buffer:?}, sector {sector}");
+        let frame = match buffer {
+            Buffer::Run(nth) => Self::COUNT * self.frames_each + nth * self.run_frames_each,
+            Buffer::Group(_) | Buffer::LogRead(_) => nth * self.frames_each,
+        };
+        self.within(FrameId(self.first_frame + frame), sector * SECTOR_BYTES)
     }
 
     /// A byte of frames that follow each other.
@@ -183,7 +197,7 @@ impl Buffers {
 
     /// The order that writes a tail; one at a time.
     pub(super) fn tail(&self, place: &LogPlace, tail: &LogTail) -> DeviceOp {
-        let frame = FrameId(self.first_frame + Self::COUNT * self.frames_each);
+        let frame = FrameId(self.first_frame + Self::frames(self.arena.frame_bytes()) - 1);
         self.arena.with_bytes_mut(frame.0, 0, BLOCK_BYTES as u32, |bytes| tail.encode(place.seed, bytes));
         DeviceOp {
             token: 0,

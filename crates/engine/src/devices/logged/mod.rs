@@ -68,7 +68,8 @@ const STATUS_NS: u64 = 1_000_000;
 fn limits(log_bytes: u64) -> LogLimits {
     LogLimits {
         records_max: LogLimits::records_max_of(log_bytes),
-        epoch_records_max: 4_096,
+        epoch_records_max: (LogLimits::records_max_of(log_bytes) / 16).min(4_096),
+        epoch_sectors_max: log_bytes / SECTOR_BYTES / 16,
         group_sectors_max: GROUP_SECTORS_MAX,
         groups_max: GROUPS_MAX,
     }
@@ -455,7 +456,10 @@ impl Device for LoggedDevice {
         }
         let tick_ns = (!self.logged.has_followed() || self.logged.needs_ticks()).then_some(self.tick_ns);
         let regions_ns = self.writes_regions.and(self.regions.as_ref()).and_then(|store| store.next_ns());
-        [regions_ns, tick_ns, self.disk.next_ns(), self.backend.next_ns()].into_iter().flatten().min()
+        [regions_ns, tick_ns, self.logged.next_ns(), self.disk.next_ns(), self.backend.next_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn is_settled(&self) -> bool {

@@ -31,6 +31,8 @@ pub struct LogSnapshot {
     pub epochs_open: u64,
     /// The age of the oldest record that is not there; 0 when all are.
     pub lag_ns: u64,
+    /// That is more than its owner wants.
+    pub is_lagging: bool,
     /// What it works by now.
     pub policy: LogPolicy,
     /// What happened so far.
@@ -59,6 +61,7 @@ impl LogSnapshot {
             followed_record: log.first(),
             epochs_open: log.epochs() as u64,
             lag_ns: logged.lag_ns(now_ns),
+            is_lagging: logged.is_lagging(now_ns),
             policy: logged.policy(),
             counts: logged.counts(),
             is_broken: logged.is_broken(),

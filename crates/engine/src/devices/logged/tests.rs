@@ -1,8 +1,8 @@
 mod loss;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use forebay_core::log::logged::{Bypass, LogPolicy};
+use forebay_core::log::logged::{Bypass, LogPolicy, OnLag};
 use forebay_policy::rng::Rng;
 
 use super::*;
@@ -21,26 +21,33 @@ const PLACE: LogPlace = LogPlace { offset: 8192, bytes: LOG_BYTES, seed: 5, spac
 
 /// A device that outlives who uses it.
 #[derive(Clone)]
-struct Kept(Rc<RefCell<Ram>>);
+struct Kept {
+    ram: Rc<RefCell<Ram>>,
+    /// Nothing ends.
+    stalls: Rc<Cell<bool>>,
+}
 
 impl Kept {
     fn new(arena: &Rc<Arena>, bytes: u64) -> Self {
-        Self(Rc::new(RefCell::new(Ram::new(Rc::clone(arena), bytes))))
+        let ram = Rc::new(RefCell::new(Ram::new(Rc::clone(arena), bytes)));
+        Self { ram, stalls: Rc::default() }
     }
 }
 
 impl Device for Kept {
     fn geometry(&self) -> Geometry {
-        self.0.borrow().geometry()
+        self.ram.borrow().geometry()
     }
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
-        self.0.borrow_mut().submit(now_ns, op);
+        self.ram.borrow_mut().submit(now_ns, op);
     }
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
-        self.0.borrow_mut().poll(now_ns, done);
+        if !self.stalls.get() {
+            self.ram.borrow_mut().poll(now_ns, done);
+        }
     }
     fn next_ns(&self) -> Option<u64> {
-        self.0.borrow().next_ns()
+        if self.stalls.get() { None } else { self.ram.borrow().next_ns() }
     }
 }
 
@@ -59,6 +66,7 @@ struct Rig {
     arena: Rc<Arena>,
     disk: Kept,
     backend: Kept,
+    backend_pace: std::sync::Arc<Pace>,
     clock: Clock,
     /// It was opened before.
     in_use: bool,
@@ -77,10 +85,12 @@ impl Rig {
         let arena = Rc::new(Arena::new(frames, FRAME_BYTES).unwrap());
         let disk = Kept::new(&arena, PLACE.offset + LOG_BYTES);
         let backend = Kept::new(&arena, volume_bytes);
+        let backend_pace = Pace::new(100_000_000, 1_000_000);
         Self {
             arena,
             disk,
             backend,
+            backend_pace,
             clock: Clock(1),
             in_use: false,
             regions: MemoryRegions::default(),
@@ -89,11 +99,14 @@ impl Rig {
     }
 
     fn open(&mut self) -> Result<LoggedDevice, LogOpenError> {
+        // What the last one left under way ended with it.
+        self.disk.poll(0, &mut Vec::new());
+        self.backend.poll(0, &mut Vec::new());
         let disk = Paced::new(self.disk.clone(), Pace::new(500_000_000, 50_000));
         let parts = LoggedParts {
             disk: Box::new(Faulty::new(disk, self.faults.clone())),
             place: LogPlace { in_use: std::mem::replace(&mut self.in_use, true), ..PLACE },
-            backend: Box::new(Paced::new(self.backend.clone(), Pace::new(100_000_000, 1_000_000))),
+            backend: Box::new(Paced::new(self.backend.clone(), self.backend_pace.clone())),
             arena: Rc::clone(&self.arena),
             first_frame: CLIENT_FRAMES,
             regions: Some(Box::new(self.regions.reopened())),
@@ -325,4 +338,91 @@ fn a_log_at_rest_leaves_nothing_to_be_lost() {
     rig.regions.disk_is_another();
     let mut device = rig.open().unwrap();
     assert_eq!(rig.bytes(&mut device), model);
+}
+
+/// Writers that always have 32 writes of 4 KiB under way, for so long: bytes a second in the second half, the longest wait, and
+/// the longest before the pressure was felt.
+fn write_on(rig: &mut Rig, device: &mut LoggedDevice, for_ns: u64) -> (f64, u64, u64) {
+    let mut rng = Rng::new(1);
+    let (begin_ns, mut since, mut second) = (rig.clock.0, [0; 32], 0);
+    let (mut longest_ns, mut longest_free_ns) = (0, 0);
+    let write = |rig: &mut Rig, device: &mut LoggedDevice, rng: &mut Rng, token: u64| {
+        let offset = rng.next_u64() % (VOLUME_BYTES / 4096) * 4096;
+        let op = DeviceOp { token, at: 0, ..rig.op(OpKind::Write { fua: false }, offset, 4096) };
+        device.submit(rig.clock.0, op);
+    };
+    for token in 0..32 {
+        since[token as usize] = rig.clock.0;
+        write(rig, device, &mut rng, token);
+    }
+    while rig.clock.0 < begin_ns + for_ns {
+        for done in rig.turn(device) {
+            let waited_ns = rig.clock.0 - std::mem::replace(&mut since[done.token as usize], rig.clock.0);
+            longest_ns = longest_ns.max(waited_ns);
+            if device.logged().counts().throttled_ns == 0 {
+                longest_free_ns = longest_free_ns.max(waited_ns);
+            }
+            second += u64::from(rig.clock.0 > begin_ns + for_ns / 2);
+            write(rig, device, &mut rng, done.token);
+        }
+    }
+    ((second * 4096) as f64 / (for_ns as f64 / 2e9), longest_ns, longest_free_ns)
+}
+
+#[test]
+fn a_log_that_fills_slows_its_writers_to_what_the_back_end_takes() {
+    for rate in [4e6, 10e6] {
+        let mut rig = Rig::new();
+        rig.backend_pace = Pace::new(rate as u64, 1_000_000);
+        let mut device = rig.open().unwrap();
+        let (taken, longest_ns, longest_free_ns) = write_on(&mut rig, &mut device, 10_000_000_000);
+        assert!(taken > 0.75 * rate && taken < 1.25 * rate, "{taken} of {rate}");
+        // Each of 32 waits for the others: that is the back end's time for 32 writes.
+        let share_ns = (32.0 * 4096.0 * 1e9 / rate) as u64;
+        assert!(longest_ns < 2 * share_ns + 20_000_000, "{longest_ns}, at {rate}");
+        assert!(longest_free_ns < 1_000_000, "{longest_free_ns}, at {rate}");
+    }
+}
+
+/// Writes answered one after the other, for so long: how many, and how long the longest took.
+fn write_slowly(rig: &mut Rig, device: &mut LoggedDevice, for_ns: u64) -> (u64, u64) {
+    let (end_ns, mut longest_ns, mut count) = (rig.clock.0 + for_ns, 0, 0);
+    while rig.clock.0 < end_ns {
+        let begin_ns = rig.clock.0;
+        device.submit(begin_ns, rig.op(OpKind::Write { fua: false }, count % 32 * 4096, 4096));
+        while rig.turn(device).is_empty() {
+            if rig.clock.0 > end_ns {
+                return (count, longest_ns);
+            }
+        }
+        (longest_ns, count) = (longest_ns.max(rig.clock.0 - begin_ns), count + 1);
+        let next_ns = begin_ns + 50_000_000;
+        while rig.clock.0 < next_ns {
+            rig.turn(device);
+        }
+    }
+    (count, longest_ns)
+}
+
+#[test]
+fn a_back_end_that_stalls_is_not_felt_until_it_lags_too_far_and_its_owner_wants_that() {
+    for on_lag in [OnLag::Stall, OnLag::Continue] {
+        let mut rig = Rig::new();
+        let mut device = rig.open().unwrap();
+        device.control().set(LogPolicy { on_lag, lag_max_ns: 8_000_000_000, ..LogPolicy::LOCAL });
+        write_slowly(&mut rig, &mut device, 1_000_000_000);
+        rig.backend.stalls.set(true);
+        let (count, longest_ns) = write_slowly(&mut rig, &mut device, 7_000_000_000);
+        assert!(count > 100 && longest_ns < 1_000_000, "{count}, {longest_ns}");
+        let (count, longest_ns) = write_slowly(&mut rig, &mut device, 5_000_000_000);
+        match on_lag {
+            OnLag::Stall => assert!(count < 40, "{count}"),
+            OnLag::Continue => assert!(count > 90 && longest_ns < 1_000_000, "{count}, {longest_ns}"),
+        }
+        assert!(device.status().get().is_lagging);
+        rig.backend.stalls.set(false);
+        let (count, _) = write_slowly(&mut rig, &mut device, 5_000_000_000);
+        assert!(count > 90, "{count}");
+        assert!(!device.status().get().is_lagging);
+    }
 }

@@ -542,7 +542,7 @@ impl Doomed {
 }
 
 fn policies(at: u64) -> LogPolicy {
-    let both = |level| LogPolicy { durability: level, fua: level, bypass: Bypass::Never };
+    let both = |level| LogPolicy { durability: level, fua: level, ..LogPolicy::LOCAL };
     match at % 4 {
         0 | 1 => both(Durability::Local),
         2 => both(Durability::Backend),
