@@ -40,6 +40,12 @@ pub trait Control: Send + Sync + 'static {
     /// When there is no such volume or mode, or it has no log.
     fn mode(&self, volume: &str, mode: &str) -> Result<(), ControlError>;
 
+    /// What is lost of the volume is accepted: it reads as what the back end has.
+    ///
+    /// # Errors
+    /// When there is no such volume.
+    fn accept_loss(&self, volume: &str) -> Result<(), ControlError>;
+
     /// Measures what one of the volume's paths delivers alone, by reading what is cached of it. Waits as long as it
     /// takes, at most a minute.
     ///

@@ -26,6 +26,6 @@ pub use metrics::reference as metrics_reference;
 pub use route::reference as api_reference;
 pub use server::{AdminError, AdminServer};
 pub use snapshot::{
-    Devices, Disk, Nbd, PathEstimate, ProfileNote, Queues, Recovery, Snapshot, Split, Status, Tier, Volume,
+    Devices, Disk, LostRange, Nbd, PathEstimate, ProfileNote, Queues, Recovery, Snapshot, Split, Status, Tier, Volume,
     VolumeStatus, WriteLog,
 };

@@ -16,6 +16,7 @@ pub(crate) enum Route {
     Evict { volume: String, offset: u64, length: Option<u64> },
     Split { volume: String, policy: String, disk_percent: Option<u64> },
     Mode { volume: String, mode: String },
+    AcceptLoss { volume: String },
     Measure { volume: String, measure: Measure },
     Profile { volume: String, file: String },
     Learnt { volume: String },
@@ -47,6 +48,7 @@ const VOLUME: &[(&str, &str)] = &[
     ("evict", "Drops clean pages from both tiers. Query: `offset` (default 0) and `length` (default: to the end), in bytes."),
     ("split", "Splits hits by another policy until the cache stops. Query: `policy`, and `disk_percent` with `static`."),
     ("mode", "Switches a volume that has a write-back log, until the cache stops. Query: `mode` (`back` or `through`; the log drains then)."),
+    ("accept-loss", "Accepts what is lost of the volume: it reads as what the back end has."),
     ("measure", "Reads what is cached of the volume from one path, and tells its rate. Query: `path` (`disk` or `backend`), `block_bytes`, `in_flight`, `milliseconds`."),
     ("learnt", "Tells the profile of the policies with what they observed, as `forebay profile` saves it."),
     ("profile", "Gives the policies another profile until the cache stops. Query: `file`, a path on the server's machine."),
@@ -81,6 +83,7 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
         "learnt" => Ok(Route::Learnt { volume }),
         "split" => split(volume, query),
         "mode" => mode(volume, query),
+        "accept-loss" => Ok(Route::AcceptLoss { volume }),
         "measure" => measure(volume, query),
         "profile" => profile(volume, query),
         _ => evict(volume, query),
@@ -211,6 +214,8 @@ mod tests {
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", None), evict(0, None));
         assert_eq!(find("POST", "/api/v1/volumes/v/evict", Some("offset=4096&length=512")), evict(4096, Some(512)));
         let mode = Route::Mode { volume: "v".into(), mode: "through".into() };
+        let accept = Route::AcceptLoss { volume: "v".into() };
+        assert_eq!(find("POST", "/api/v1/volumes/v/accept-loss", None), Ok(accept));
         assert_eq!(find("POST", "/api/v1/volumes/v/mode", Some("mode=through")), Ok(mode));
         assert_eq!(find("POST", "/api/v1/volumes/v/learnt", None), Ok(Route::Learnt { volume: "v".into() }));
         let measure = Measure { is_backend: true, block_bytes: 4096, in_flight: 8, milliseconds: 500 };

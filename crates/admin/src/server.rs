@@ -201,6 +201,11 @@ impl Endpoint {
                 let switch = move |control: &dyn Control, volume: &str| control.mode(volume, &mode);
                 self.order("mode", volume, move |control, volume| done("mode", volume, switch(control, volume))).await
             }
+            Route::AcceptLoss { volume } => {
+                let accept =
+                    |control: &dyn Control, volume: &str| done("accept-loss", volume, control.accept_loss(volume));
+                self.order("accept-loss", volume, accept).await
+            }
             Route::Measure { volume, measure } => {
                 self.order("measure", volume, move |control, volume| control.measure(volume, measure)).await
             }

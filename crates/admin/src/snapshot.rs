@@ -217,8 +217,27 @@ pub struct WriteLog {
     pub backend_flushes: u64,
     /// Flushes of the back end that failed; what they covered is written again.
     pub failed_backend_flushes: u64,
-    /// Its disk failed.
-    pub is_broken: bool,
+    /// How its disk is: `whole`; or it failed, and what the log has goes to the back end (`draining`), is being given up
+    /// (`losing`, `giving-up`), and then changes go to the back end (`through`).
+    pub health: String,
+    /// Blocks of it that could not be read on a disk that works.
+    pub bad_blocks: u64,
+    /// Bytes that neither the log nor the back end has any more. Reading them fails until they are written, or the loss is
+    /// accepted.
+    pub lost_bytes: u64,
+    /// Which; the first thousand.
+    pub lost: Vec<LostRange>,
+}
+
+/// A range that is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRange {
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The epoch of writes it is of; unknown when the process that knew has died, too.
+    pub epoch: Option<u64>,
 }
 
 impl WriteLog {

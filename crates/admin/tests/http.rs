@@ -61,6 +61,10 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn accept_loss(&self, _volume: &str) -> Result<(), ControlError> {
+        Ok(())
+    }
+
     fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
         if volume != "vm1" {
             return Err(ControlError::no_volume(volume));

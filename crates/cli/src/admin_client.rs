@@ -108,6 +108,14 @@ impl AdminClient {
         self.order(volume, &format!("mode?mode={}", utf8_percent_encode(mode, IN_PATH)))
     }
 
+    /// Accepts what is lost of a volume.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn accept_loss(&self, volume: &str) -> Result<(), AskError> {
+        self.order(volume, "accept-loss")
+    }
+
     /// Measures a path of a volume.
     ///
     /// # Errors

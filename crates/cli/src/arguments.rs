@@ -47,6 +47,8 @@ pub enum Verb {
     Evict(Evict),
     /// Switch a volume that has a write-back log between write-back and write-through, until the server stops.
     Mode(Mode),
+    /// List what is lost of volumes in write-back, and accept it.
+    Fsck(Fsck),
     /// Tell how a volume's hits are split over cache disk and back end, and why.
     Explain(Explain),
     /// Split a volume's hits by another policy, until the server stops.
@@ -181,6 +183,24 @@ impl LiveMode {
             Self::Through => "through",
         }
     }
+}
+
+/// `forebay fsck`.
+#[derive(Debug, Args)]
+pub struct Fsck {
+    /// Only these volumes.
+    #[arg(value_name = "VOLUME")]
+    pub volumes: Vec<String>,
+    /// What is lost reads as what the back end has, from now on: older data than was written last.
+    #[arg(long)]
+    pub accept_loss: bool,
+    /// The configuration, for volumes that are not served now.
+    #[arg(short, long, value_name = "FILE", env = "FOREBAY_CONFIG", default_value = "/etc/forebay/forebay.toml")]
+    #[arg(hide_env_values = true)]
+    pub config: PathBuf,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
 }
 
 /// `forebay evict`.

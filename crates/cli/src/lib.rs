@@ -49,6 +49,7 @@ pub fn run() -> Exit {
         Verb::Flush(flush) => verb::flush(flush, output),
         Verb::Evict(evict) => verb::evict(evict, output),
         Verb::Mode(mode) => verb::mode(mode, output),
+        Verb::Fsck(fsck) => verb::fsck(fsck, output, &environment),
         Verb::Explain(explain) => verb::explain(explain, output),
         Verb::Split(split) => verb::split(split),
         Verb::Profile(profile) => verb::profile(profile, output),

@@ -87,6 +87,10 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn accept_loss(&self, _volume: &str) -> Result<(), ControlError> {
+        Ok(())
+    }
+
     fn measure(&self, volume: &str, measure: Measure) -> Result<PathRate, ControlError> {
         if volume != "vm1" {
             let cause = "the cache disk holds only 3 runs";

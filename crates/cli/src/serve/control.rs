@@ -5,14 +5,14 @@ use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
 use crate::profile::{Given, ProfileFile};
 use forebay_admin::{
-    Control, ControlError, Devices, Disk, ErrorKind, Latency, Measure, Nbd, PathEstimate, PathRate, ProfileNote,
-    Queues, Recovery, Snapshot, Split, State, Tier, Volume, WriteLog,
+    Control, ControlError, Devices, Disk, ErrorKind, Latency, LostRange, Measure, Nbd, PathEstimate, PathRate,
+    ProfileNote, Queues, Recovery, Snapshot, Split, State, Tier, Volume, WriteLog,
 };
 use forebay_core::{
     Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
     WriteMode,
 };
-use forebay_engine::devices::logged::LogSnapshot;
+use forebay_engine::devices::logged::{Health, LogSnapshot, LossSnapshot, LostExtent};
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
@@ -238,7 +238,7 @@ impl Control for ShardControl {
                 .map(|(((name, stats), split), ((devices, profile), log))| Volume {
                     devices: devices.clone(),
                     profile: profile.clone(),
-                    log: log.as_ref().map(|log| log_of(&log.status.get())),
+                    log: log.as_ref().map(|log| log_of(&log.status.get(), &log.loss.get())),
                     mode: log.as_ref().map_or_else(|| name.mode.clone(), |log| log.mode().name().to_owned()),
                     ..volume(name, stats, split)
                 })
@@ -294,6 +294,16 @@ impl Control for ShardControl {
         log.set_mode(mode);
         self.wake.wake();
         tracing::info!(volume, mode = mode.name(), "the volume's mode is changed until the cache stops");
+        Ok(())
+    }
+
+    fn accept_loss(&self, volume: &str) -> Result<(), ControlError> {
+        let id = self.volume(volume)?;
+        if let Some(log) = &self.logs[id.index()] {
+            tracing::warn!(volume, lost_bytes = log.loss.get().lost_bytes, "what is lost of the volume is accepted");
+            log.loss.accept();
+            self.wake.wake();
+        }
         Ok(())
     }
 
@@ -365,7 +375,7 @@ fn not_measured(volume: &str, error: MeasureError) -> ControlError {
     about(volume, kind, error.to_string(), next)
 }
 
-fn log_of(log: &LogSnapshot) -> WriteLog {
+fn log_of(log: &LogSnapshot, loss: &LossSnapshot) -> WriteLog {
     let counts = &log.counts;
     WriteLog {
         bytes: log.log_bytes,
@@ -386,8 +396,27 @@ fn log_of(log: &LogSnapshot) -> WriteLog {
         failed_runs: counts.failed_runs,
         backend_flushes: counts.backend_flushes,
         failed_backend_flushes: counts.failed_flushes,
-        is_broken: log.is_broken,
+        health: health_name(loss.health).to_owned(),
+        bad_blocks: loss.bad_blocks,
+        lost_bytes: loss.lost_bytes,
+        lost: loss.extents.iter().map(lost_range).collect(),
     }
+}
+
+fn health_name(health: Health) -> &'static str {
+    match health {
+        Health::Whole => "whole",
+        Health::Draining => "draining",
+        Health::Losing => "losing",
+        Health::GivingUp => "giving-up",
+        Health::Through => "through",
+    }
+}
+
+/// Sectors as bytes.
+pub(crate) fn lost_range(extent: &LostExtent) -> LostRange {
+    let LostExtent { sectors, epoch } = extent;
+    LostRange { offset: sectors.start * 512, length: (sectors.end - sectors.start) * 512, epoch: *epoch }
 }
 
 fn latency(histogram: &Histogram) -> Latency {

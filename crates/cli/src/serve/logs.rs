@@ -8,7 +8,9 @@ use forebay_core::log::logged::LogPolicy;
 use forebay_core::{FrameId, IoError, VolumeId, WriteMode};
 use forebay_engine::attach::CacheDisk;
 use forebay_engine::device::Device;
-use forebay_engine::devices::logged::{LogControl, LogOpenError, LogPlace, LogStatus, LoggedDevice, LoggedParts};
+use forebay_engine::devices::logged::{
+    LogControl, LogOpenError, LogPlace, LogStatus, LoggedDevice, LoggedParts, LossStatus,
+};
 use forebay_engine::devices::shared::Shared;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::state::{LogIdentity, RegionMapError, RegionMapFile};
@@ -69,6 +71,7 @@ pub(super) struct Around<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct VolumeLog {
     pub(super) status: LogStatus,
+    pub(super) loss: LossStatus,
     control: LogControl,
     /// Its policy in write-back.
     back: LogPolicy,
@@ -91,6 +94,14 @@ impl VolumeLog {
     }
 
     fn tell_what_was_found(&self, volume: &str) {
+        let lost_bytes = self.loss.get().lost_bytes;
+        if lost_bytes > 0 {
+            tracing::error!(
+                volume,
+                lost_bytes,
+                "a part of the volume is lost: reading it fails until it is written, or the loss accepted (`forebay fsck --accept-loss`)"
+            );
+        }
         let found = self.status.get();
         if found.records > 0 {
             tracing::info!(
@@ -160,7 +171,12 @@ pub(super) fn open_all(
         let device = LoggedDevice::open(parts, reactor);
         let device = device.map_err(|source| LogError::Open { volume: volume.name.clone(), source })?;
         frame += LoggedDevice::frames(arena.frame_bytes());
-        let log = VolumeLog { status: device.status(), control: device.control(), back: volume.log_policy };
+        let log = VolumeLog {
+            status: device.status(),
+            loss: device.loss(),
+            control: device.control(),
+            back: volume.log_policy,
+        };
         log.set_mode(volume.mode);
         log.tell_what_was_found(&volume.name);
         logs.push(Some(log));

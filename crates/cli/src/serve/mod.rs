@@ -13,6 +13,7 @@ mod logs;
 mod runtime;
 mod shard;
 
+pub(crate) use control::lost_range;
 pub use runtime::{Paces, Runtime, StartError, StartOptions, start_runtime};
 
 use crate::arguments::Serve;

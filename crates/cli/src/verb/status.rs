@@ -60,14 +60,22 @@ fn log(volume: &VolumeStatus, log: &WriteLog) -> Vec<String> {
         0 => "-".to_owned(),
         lag_ns => format!("{:.1}s, {} epochs", lag_ns as f64 / 1e9, log.epochs),
     };
-    let note = if log.is_broken { "its disk failed: writes fail; the log says why" } else { "" };
+    let lost = match log.lost_bytes {
+        0 => String::new(),
+        bytes => format!("{} are lost: `forebay fsck` lists them", size_rounded(bytes)),
+    };
+    let note = match log.health.as_str() {
+        "" | "whole" => "",
+        "through" => "its disk failed: the volume goes on without it; ",
+        _ => "its disk failed: the back end gets what can be read of it; ",
+    };
     vec![
         volume.name.clone(),
         size_rounded(log.bytes),
         format!("{:.1} %", log.fullness() * 100.0),
         size_rounded(log.dirty_bytes),
         behind,
-        note.to_owned(),
+        format!("{note}{lost}").trim_end_matches("; ").to_owned(),
     ]
 }
 

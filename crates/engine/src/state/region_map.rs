@@ -220,11 +220,16 @@ impl RegionMapFile {
     /// Accepts what the file of a volume that nobody serves says is lost: its sectors read as what the back end has. A damaged file
     /// is begun anew, and what it said is lost with it. Returns what was lost, if that is known.
     ///
-    /// Regions that only the log may have stay: if its disk is lost, they are lost when the volume is next opened.
+    /// Regions that only the log may have stay: if its disk is lost, they are lost when the volume is next opened. `gives_up_log`:
+    /// they go, too, and the log is not believed if it comes back.
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn accept_loss(directory: &Path, volume: &str) -> Result<Option<LostExtents>, RegionMapError> {
+    pub fn accept_loss(
+        directory: &Path,
+        volume: &str,
+        gives_up_log: bool,
+    ) -> Result<Option<LostExtents>, RegionMapError> {
         let path = region_map_path(directory, volume);
         if !path.exists() {
             return Ok(Some(LostExtents::default()));
@@ -233,7 +238,11 @@ impl RegionMapFile {
         match open(&path)? {
             (_, Opened::Blank) => Ok(Some(LostExtents::default())),
             (file, Opened::Map(map)) => {
-                let accepted = RegionMap { sequence: map.sequence + 1, lost: Vec::new(), ..map.clone() };
+                let mut accepted = RegionMap { sequence: map.sequence + 1, lost: Vec::new(), ..map.clone() };
+                if gives_up_log {
+                    accepted.words.fill(0);
+                    (accepted.life, accepted.tail) = (map.life + 1, None);
+                }
                 write_durably(&file, &accepted).map_err(failed)?;
                 Ok(Some(image_of(&map).lost))
             }
@@ -366,7 +375,7 @@ mod tests {
         let opened = RegionMapFile::open(directory.path(), "a/b", IDENTITY, None);
         assert!(matches!(opened, Err(RegionMapError::Damaged { .. })));
         assert!(matches!(RegionMapFile::found(directory.path(), "a/b"), Err(RegionMapError::Damaged { .. })));
-        assert_eq!(RegionMapFile::accept_loss(directory.path(), "a/b").unwrap(), None);
+        assert_eq!(RegionMapFile::accept_loss(directory.path(), "a/b", false).unwrap(), None);
         assert_eq!(reopened(directory.path()), KnownRegions::None);
     }
 
@@ -389,7 +398,7 @@ mod tests {
         let mut file = RegionMapFile::open(directory.path(), "a/b", IDENTITY, None).unwrap();
         write(&mut file, &image(&[9], &[1..5, 7..8])).unwrap();
         drop(file);
-        let lost = RegionMapFile::accept_loss(directory.path(), "a/b").unwrap().unwrap();
+        let lost = RegionMapFile::accept_loss(directory.path(), "a/b", false).unwrap().unwrap();
         assert_eq!(lost.iter().map(|it| it.sectors).collect::<Vec<_>>(), [1..5, 7..8]);
         assert_eq!(reopened(directory.path()), KnownRegions::Same(image(&[9], &[])));
     }
