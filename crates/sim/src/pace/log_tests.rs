@@ -46,7 +46,8 @@ fn a_back_end_that_stalls_does_not_show_until_the_log_is_full() {
     assert!(world.take_latencies(0).writes.longest_ns < 1_000_000);
     assert!(world.log(0).unwrap().lag_ns > SECOND);
     world.set_load(0, Load::writes(4, 8, 65536));
-    world.run_for(3 * SECOND);
+    // The last eighth fills slowly.
+    world.run_for(20 * SECOND);
     let tick = world.between(world.now_ns() - SECOND, world.now_ns());
     assert_eq!((tick.volumes[0].writes, tick.volumes[0].backend.writes), (0, 0), "the log is full");
     world.set_stalled(Path::Backend(0), false);
