@@ -15,7 +15,7 @@ use super::{GROUP_SECTORS_MAX, GROUPS_MAX, SECTOR_BYTES};
 use crate::device::{DeviceOp, FrameId, OpKind};
 
 const BLOCK_BYTES: usize = 4096;
-const BLOCK_SECTORS: u64 = 8;
+pub(super) const BLOCK_SECTORS: u64 = 8;
 
 /// See [`LoggedConfig`].
 pub(super) const CONFIG: LoggedConfig = LoggedConfig {

@@ -11,7 +11,7 @@ use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
 use forebay_wire::disk::log::{Content, Found, Group, decode};
 use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 
-use super::memory::{Buffers, CONFIG, sums_of};
+use super::memory::{BLOCK_SECTORS, Buffers, CONFIG, sums_of};
 use super::pieces::Pieces;
 use super::regions::RegionStore;
 use super::{
@@ -205,8 +205,10 @@ fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Res
         let Some(at) = scan.found_one_of(&found) else { break };
         let group = here.swap_remove(at);
         // What it says of later groups is not known yet: whether it must be whole turns out in the end.
-        let bytes = pieces.sectors(group.position, group.sectors, true);
-        let is_whole = bytes.is_ok_and(|bytes| group.is_whole(&bytes, place.space));
+        let is_whole = match pieces.sectors(group.position, group.sectors, true) {
+            Ok(bytes) => group.is_whole(&bytes, place.space),
+            Err(_) => group.is_whole_where_it_is_read(pieces, place.space),
+        };
         kept.push((group, is_whole));
     }
     let is_whole = |position: u64| {
@@ -238,6 +240,24 @@ impl Kept {
                 return false;
             }
             payload = rest;
+        }
+        true
+    }
+
+    /// The same, block by block. What cannot be read is not torn for that: it may have been answered. A read of it fails.
+    fn is_whole_where_it_is_read(&self, pieces: &mut Pieces<'_>, space: u32) -> bool {
+        let mut position = self.position + self.descriptor;
+        for (record, known) in self.records.iter().zip(&self.sums) {
+            let mut left = record.range();
+            for known in known {
+                let block = left.start..(left.start / BLOCK_SECTORS * BLOCK_SECTORS + BLOCK_SECTORS).min(left.end);
+                let sectors = block.end - block.start;
+                let bytes = pieces.sectors(position, sectors, false);
+                if bytes.is_ok_and(|bytes| !sums_of(space, block.clone(), &bytes).eq([*known])) {
+                    return false;
+                }
+                (position, left.start) = (position + sectors, block.end);
+            }
         }
         true
     }

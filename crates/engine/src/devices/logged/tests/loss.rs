@@ -315,6 +315,24 @@ fn a_block_of_the_log_that_is_damaged_is_lost_alone() {
     assert_eq!(device.logged().lost().sectors(), 0);
 }
 
+/// A group that could not be read was taken for torn, and what had been answered was gone.
+#[test]
+fn a_sector_that_a_start_cannot_read_hides_no_other() {
+    let mut rig = rig();
+    let mut device = rig.open().unwrap();
+    rig.arena.copy_in(0, 0, &[5; 16384]);
+    let op = rig.op(OpKind::Write { fua: false }, 0, 16384);
+    rig.run(&mut device, op);
+    rig.write(&mut device, 16384, 6).unwrap();
+    drop(device);
+    // The second of the first record's blocks.
+    let bad = PLACE.offset + 8192 + 512 + 4096;
+    rig.faults.add(Rule::of(Kinds::of(OpKind::Read), Effect::Refuse(IoError::Failed)).within(bad..bad + 512));
+    let mut device = rig.open().unwrap();
+    let found = [0, 4096, 8192, 16384].map(|at| rig.read(&mut device, at));
+    assert_eq!(found, [Ok(5), Err(IoError::Failed), Ok(5), Ok(6)]);
+}
+
 #[test]
 fn without_its_logs_disk_a_volume_is_taken_up_with_what_is_lost() {
     let mut rig = rig();
