@@ -726,3 +726,31 @@ fn what_is_lost_is_listed_and_stays_lost_whatever_else_happens() {
     let all = counts.iter().zip(least).all(|(count, least)| *count >= least);
     assert!(all && through > 50 && bad > 50 && accepted > 500, "{counts:?} {through} {bad} {accepted}");
 }
+
+#[test]
+fn a_change_waits_for_a_region_that_is_being_cleared() {
+    let mut doomed = Doomed::new(3);
+    let has =
+        |order: &Order, region| matches!(order, Order::WriteRegions { image, .. } if image.dirty.contains(region));
+    let is_map = |order: &&Order| matches!(order, Order::WriteRegions { .. });
+    doomed.ask(Wish::Write { fua: true }, 0..4);
+    doomed.rest();
+    let clearing = loop {
+        doomed.now_ns += 50;
+        doomed.logged.tick(doomed.now_ns);
+        doomed.perform();
+        let at = doomed.under_way.iter().position(|it| matches!(it, Order::WriteRegions { .. }) && !has(it, 0));
+        match at {
+            Some(at) => break doomed.under_way.swap_remove(at),
+            None => doomed.end_one(),
+        }
+    };
+    doomed.ask(Wish::Write { fua: false }, 0..4);
+    doomed.perform();
+    assert!(doomed.under_way.is_empty(), "{:?}", doomed.under_way);
+    doomed.end(clearing);
+    doomed.perform();
+    assert!(doomed.under_way.iter().find(is_map).is_some_and(|it| has(it, 0)), "{:?}", doomed.under_way);
+    doomed.rest();
+    assert_eq!(doomed.counts[2], 2);
+}
