@@ -117,6 +117,8 @@ const METRICS: &[Metric] = &[
     gauge("forebay_volume_log_records", "volume", "Records in the log.", |s| log(s, |log| log.records as f64)),
     gauge("forebay_volume_log_epochs", "volume", "Epochs of writes (from flush to flush) that the back end lacks.", |s| log(s, |log| log.epochs as f64)),
     gauge("forebay_volume_log_lag_seconds", "volume", "The age of the oldest write that the back end lacks.", |s| log(s, |log| log.lag_ns as f64 / 1e9)),
+    gauge("forebay_volume_log_lagging", "volume", "1 while that is older than it may be: an alert.", |s| log(s, |log| f64::from(u8::from(log.is_lagging)))),
+    gauge("forebay_volume_log_throttled_seconds", "volume", "How long writers waited for the log to have room, all together.", |s| log(s, |log| log.throttled_ns as f64 / 1e9)),
     gauge("forebay_volume_log_broken", "volume", "1 after the log's disk failed.", |s| log(s, |log| f64::from(u8::from(log.health != "whole")))),
     gauge("forebay_volume_lost_bytes", "volume", "Bytes that neither log nor back end has any more; reading them fails until they are written or the loss is accepted.", |s| log(s, |log| log.lost_bytes as f64)),
     counter("forebay_volume_log_bad_blocks", "volume", "Blocks of the log that could not be read on a disk that works.", |s| log(s, |log| log.bad_blocks)),

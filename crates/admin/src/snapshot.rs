@@ -199,6 +199,10 @@ pub struct WriteLog {
     pub epochs: u64,
     /// The age of the oldest write that the back end lacks; 0: it lacks none.
     pub lag_ns: u64,
+    /// That is older than it may be.
+    pub is_lagging: bool,
+    /// How long writers waited for the log to have room, all together.
+    pub throttled_ns: u64,
     /// Groups of records written.
     pub groups: u64,
     /// Their bytes.

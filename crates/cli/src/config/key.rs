@@ -179,6 +179,12 @@ pub const KEYS: &[Key] = &[
          small ones and takes a burst on both."),
     key("volume.bypass_min", Kind::Size(4 * KIB, 64 * MIB), Default("64KiB"),
         "With `bypass = \"large\"`: the least write that is large."),
+    key("volume.lag_max", Kind::Time(100 * MS, HOUR), Default("60s"),
+        "With a log: how old what the back end lacks may be while the back end answers. Writers are slowed down before it is \
+         older."),
+    key("volume.on_lag", Kind::Choice(&["stall", "continue"]), Default("continue"),
+        "With a log: what happens when the back end does not answer for longer than `lag_max`. `continue`: writes go on until \
+         the log is full. `stall`: they wait, so that no more than that is lost with the cache disk."),
     key("volume.connections", Kind::Count(1, 16), Default("4"),
         "Connections to an NBD back end, where its export allows several."),
     key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),

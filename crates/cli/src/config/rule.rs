@@ -110,7 +110,14 @@ fn logs(global: &Scope, volumes: &[Scope], report: &mut Report) {
             );
             report.error(volume.place("volume.mode"), complaint);
         }
-        let of_log = ["volume.durability", "volume.fua", "volume.bypass", "volume.bypass_min"];
+        let of_log = [
+            "volume.durability",
+            "volume.fua",
+            "volume.bypass",
+            "volume.bypass_min",
+            "volume.lag_max",
+            "volume.on_lag",
+        ];
         for path in of_log.into_iter().filter(|path| volume.is_given(path) && log_bytes(volume) == 0) {
             let complaint =
                 Complaint::new("only a volume with a write-back log has this", "remove it, or use mode = \"back\"");

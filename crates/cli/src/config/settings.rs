@@ -4,7 +4,7 @@ use super::backend::Backend;
 use super::disk::DiskSettings;
 use super::scope::Scope;
 use crate::budget::{Budget, Demand, Logs};
-use forebay_core::log::logged::{Bypass, Durability, LogPolicy};
+use forebay_core::log::logged::{Bypass, Durability, LogPolicy, OnLag};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
@@ -237,8 +237,14 @@ fn log_policy(volume: &Scope) -> LogPolicy {
     let bytes_min = sound("volume.bypass_min", volume.number("volume.bypass_min"));
     let bypass =
         if volume.choice("volume.bypass") == Some("large") { Bypass::Large { bytes_min } } else { Bypass::Never };
-    let (durability, fua) = (level("volume.durability"), level("volume.fua"));
-    LogPolicy { durability, fua, bypass, ..LogPolicy::LOCAL }
+    LogPolicy {
+        durability: level("volume.durability"),
+        fua: level("volume.fua"),
+        bypass,
+        lag_max_ns: sound("volume.lag_max", volume.number("volume.lag_max")),
+        on_lag: if volume.choice("volume.on_lag") == Some("stall") { OnLag::Stall } else { OnLag::Continue },
+        ..LogPolicy::LOCAL
+    }
 }
 
 fn split_of(scope: &Scope) -> SplitConfig {

@@ -387,6 +387,8 @@ fn log_of(log: &LogSnapshot, loss: &LossSnapshot) -> WriteLog {
         followed_record: log.followed_record,
         epochs: log.epochs_open,
         lag_ns: log.lag_ns,
+        is_lagging: log.is_lagging,
+        throttled_ns: counts.throttled_ns,
         groups: counts.groups,
         group_bytes: counts.group_bytes,
         payload_bytes: counts.payload_bytes,

@@ -65,6 +65,7 @@ fn log(volume: &VolumeStatus, log: &WriteLog) -> Vec<String> {
         bytes => format!("{} are lost: `forebay fsck` lists them", size_rounded(bytes)),
     };
     let note = match log.health.as_str() {
+        "" | "whole" if log.is_lagging => "the back end is further behind than it may be; ",
         "" | "whole" => "",
         "through" => "its disk failed: the volume goes on without it; ",
         _ => "its disk failed: the back end gets what can be read of it; ",
