@@ -145,13 +145,6 @@ impl Logged {
         self.failing.health
     }
 
-    /// There is no log, nor will there be one: changes go to the back end from the beginning. The region map knows that.
-    pub fn goes_without(&mut self) {
-        assert!(self.log.first == self.log.next() && self.waiting.is_empty(), "before anything is asked");
-        self.broken = true;
-        self.failing.health = Health::Through;
-    }
-
     /// Blocks of the log that could not be read on a disk that works, and were lost alone.
     #[must_use]
     pub fn bad_blocks(&self) -> u64 {

@@ -9,7 +9,6 @@
 //! | `mod` | requests, orders, their ends |
 //! | `open` | finding the log again |
 //! | `memory` | buffers in frames of the shard's arena |
-//! | `diskless` | going on without the log's disk |
 //! | `loss` | what is lost, for other threads |
 //! | `regions` | who keeps the region map, beside the configuration |
 //! | `status` | how the log is, for other threads |
@@ -18,7 +17,6 @@
 //! Limits: the log's disk has sectors of 512 bytes. All of a log's reads go through a buffer and are copied once.
 
 mod control;
-mod diskless;
 mod loss;
 mod memory;
 mod open;
@@ -40,7 +38,6 @@ use super::check::check;
 use super::pending::Pending;
 use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 pub use control::LogControl;
-pub use diskless::DisklessParts;
 pub use forebay_core::log::logged::{Health, KnownRegions, LostExtent};
 pub use loss::{LISTED_MAX, LossSnapshot, LossStatus};
 use memory::{BlockSums, Buffers, Span};

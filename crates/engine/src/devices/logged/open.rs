@@ -83,7 +83,7 @@ pub enum LogOpenError {
 }
 
 /// One operation, waited for.
-pub(super) fn carry_out(
+fn carry_out(
     device: &mut dyn Device,
     reactor: &mut dyn Reactor,
     op: DeviceOp,
@@ -93,7 +93,7 @@ pub(super) fn carry_out(
 }
 
 /// Writes the region map, and waits for it.
-pub(super) fn keep(
+fn keep(
     regions: Option<&mut (dyn RegionStore + 'static)>,
     reactor: &mut dyn Reactor,
     image: &RegionImage,
@@ -109,7 +109,7 @@ pub(super) fn keep(
     }
 }
 
-pub(super) fn flush(token: u64) -> DeviceOp {
+fn flush(token: u64) -> DeviceOp {
     DeviceOp { token, kind: OpKind::Flush, offset: 0, length: 0, frame: FrameId(0), at: 0 }
 }
 
@@ -264,7 +264,7 @@ impl Kept {
 }
 
 /// The shortest log.
-pub(super) fn least_bytes() -> u64 {
+fn least_bytes() -> u64 {
     TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES
 }
 
@@ -345,7 +345,7 @@ impl LoggedDevice {
         Ok(Self::of(logged, Below { disk, place, backend, buffers, regions, life, sequence }, reactor))
     }
 
-    pub(super) fn of(logged: Logged, below: Below, reactor: &dyn Reactor) -> Self {
+    fn of(logged: Logged, below: Below, reactor: &dyn Reactor) -> Self {
         let Below { disk, place, backend, buffers, regions, life, sequence } = below;
         let (status, loss) = (LogStatus::default(), LossStatus::default());
         status.set(LogSnapshot::of(&logged, reactor.now_ns()));
@@ -378,12 +378,12 @@ impl LoggedDevice {
 }
 
 /// What an opened log lies over.
-pub(super) struct Below {
-    pub(super) disk: Box<dyn Device>,
-    pub(super) place: LogPlace,
-    pub(super) backend: Box<dyn Device>,
-    pub(super) buffers: Buffers,
-    pub(super) regions: Option<Box<dyn RegionStore>>,
-    pub(super) life: u64,
-    pub(super) sequence: u64,
+struct Below {
+    disk: Box<dyn Device>,
+    place: LogPlace,
+    backend: Box<dyn Device>,
+    buffers: Buffers,
+    regions: Option<Box<dyn RegionStore>>,
+    life: u64,
+    sequence: u64,
 }

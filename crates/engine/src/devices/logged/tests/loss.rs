@@ -332,30 +332,3 @@ fn a_sector_that_a_start_cannot_read_hides_no_other() {
     let found = [0, 4096, 8192, 16384].map(|at| rig.read(&mut device, at));
     assert_eq!(found, [Ok(5), Err(IoError::Failed), Ok(5), Ok(6)]);
 }
-
-#[test]
-fn without_its_logs_disk_a_volume_is_taken_up_with_what_is_lost() {
-    let mut rig = rig();
-    let mut device = rig.open().unwrap();
-    rig.write(&mut device, REGION_BYTES, 1).unwrap();
-    drop(device);
-    for round in 0..2 {
-        let parts = DisklessParts {
-            backend: Box::new(rig.backend.clone()),
-            arena: Rc::clone(&rig.arena),
-            first_frame: CLIENT_FRAMES,
-            regions: Box::new(rig.regions.reopened()),
-        };
-        let mut device = LoggedDevice::without_disk(parts, &mut rig.clock).unwrap();
-        let written = if round == 0 { Err(IoError::Failed) } else { Ok(2) };
-        assert_eq!(rig.read(&mut device, REGION_BYTES), Err(IoError::Failed));
-        assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), written);
-        rig.write(&mut device, REGION_BYTES + 4096, 2).unwrap();
-        rig.run(&mut device, rig.op(OpKind::Flush, 0, 0));
-        assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), Ok(2));
-    }
-    // The disk is found again: too late.
-    let mut device = rig.open().unwrap();
-    assert_eq!(rig.read(&mut device, REGION_BYTES), Err(IoError::Failed));
-    assert_eq!(rig.read(&mut device, REGION_BYTES + 4096), Ok(2));
-}
