@@ -14,7 +14,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
         backend_mtime_ns: 9,
         region_bytes: region_bytes(volume_bytes),
         name: format!("volume-{space}"),
-        log: (space % 3 == 0).then(|| LogArea {
+        log: space.is_multiple_of(3).then(|| LogArea {
             offset: (1 << 30) + (u64::from(space) << 20),
             bytes: 1 << 20,
             in_use: space % 2 == 0,
