@@ -6,7 +6,7 @@
 use crate::findings::{Bar, Findings, Found};
 use crate::{
     Error, split_concurrency, split_contention, split_filebench, split_levels, split_mixed, split_neighbours,
-    split_overhead, split_profile_cost, split_surface, writeback_throughput,
+    split_overhead, split_profile_cost, split_surface, writeback_hit_rates, writeback_neighbours, writeback_throughput,
 };
 use serde_json::Map;
 
@@ -22,6 +22,8 @@ pub static EXPERIMENTS: &[&Experiment] = &[
     &split_overhead::EXPERIMENT,
     &split_profile_cost::EXPERIMENT,
     &writeback_throughput::EXPERIMENT,
+    &writeback_hit_rates::EXPERIMENT,
+    &writeback_neighbours::EXPERIMENT,
 ];
 
 /// The experiment of that name.

@@ -9,8 +9,8 @@
 //! 1 ms is our choice. The processor takes no virtual time: one thread does not do 949,000 requests a second. The region map
 //! of a log, beside the configuration, is not modelled.
 
-use forebay_core::WriteMode;
 use forebay_core::log::logged::Bypass;
+use forebay_core::{SplitKind, WriteMode};
 use forebay_sim::pace::{Collection, Load, PacedWorld, PathModel, Setup, WriteModel};
 
 /// A page.
@@ -110,17 +110,27 @@ pub(crate) fn setup(state: DiskState, volume: Volume, volumes: usize, load: Load
     setup
 }
 
-/// The same, whose clients have the local disk itself instead of a volume.
-pub(crate) fn local_disk(state: DiskState, bytes: u64, load: Load, seed: u64) -> Setup {
+/// The same, whose clients have the cloud disk itself instead of a volume.
+pub(crate) fn cloud_disk(state: DiskState, bytes: u64, load: Load, seed: u64) -> Setup {
     let volume = Volume { bytes, cached_permil: 0, mode: WriteMode::Pass, log_bytes: 0, bypass: Bypass::Never };
-    let mut setup = setup(state, volume, 1, load, seed);
+    setup(state, volume, 1, load, seed)
+}
+
+/// The same, whose clients have the local disk itself.
+pub(crate) fn local_disk(state: DiskState, bytes: u64, load: Load, seed: u64) -> Setup {
+    let mut setup = cloud_disk(state, bytes, load, seed);
     setup.volumes[0].backend = disk(state);
     setup
 }
 
-/// A world whose misses are not kept, so that what hits stays the same.
-pub(crate) fn world(setup: &Setup) -> PacedWorld {
-    PacedWorld::new(setup, |config| config.admission.sequential_cutoff_bytes = 1)
+/// A world whose misses are not kept, so that what hits stays the same, and whose hits are split so.
+pub(crate) fn world(setup: &Setup, kind: SplitKind) -> PacedWorld {
+    PacedWorld::new(setup, |config| {
+        config.admission.sequential_cutoff_bytes = 1;
+        for volume in &mut config.volumes {
+            volume.split.kind = kind;
+        }
+    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@
 //! | [`split_profile_cost`] | what a profile costs, and when that is earned back |
 //! | `latte` | a local disk and a cloud disk, in virtual time |
 //! | [`writeback_throughput`] | writes into a write-back log |
+//! | [`writeback_hit_rates`] | reads by hit rate, where both disks have their part |
+//! | [`writeback_neighbours`] | several write-back logs on one disk |
 //!
 //! Names of bars and keys of cells are an interface: docs/experiments.md lists them, and a test compares.
 #![forbid(unsafe_code)]
@@ -41,6 +43,8 @@ pub mod split_neighbours;
 pub mod split_overhead;
 pub mod split_profile_cost;
 pub mod split_surface;
+pub mod writeback_hit_rates;
+pub mod writeback_neighbours;
 pub mod writeback_throughput;
 
 pub use experiment::{EXPERIMENTS, Experiment, Run, find};

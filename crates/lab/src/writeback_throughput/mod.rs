@@ -20,8 +20,8 @@ use crate::latte::{
     world,
 };
 use crate::machine::{SECOND_NS, map};
-use forebay_core::WriteMode;
 use forebay_core::log::logged::Bypass;
+use forebay_core::{SplitKind, WriteMode};
 use forebay_sim::pace::{Latencies, Load, PacedWorld, Path, Setup};
 use serde_json::{Value, json};
 
@@ -292,7 +292,7 @@ fn side_by_side(workload: &Workload, state: DiskState, run: &Run<'_>) -> Vec<Cel
 
 /// Lets a world settle, and measures it.
 fn measure(setup: &Setup, (settle_ns, measure_ns): (u64, u64), begin: impl FnOnce(&mut PacedWorld)) -> Cell {
-    let mut world = world(setup);
+    let mut world = world(setup, SplitKind::CacheOnly);
     begin(&mut world);
     world.run_for(settle_ns);
     watch(&mut world, measure_ns, |world, tenth_ns| world.run_for(tenth_ns))
@@ -355,7 +355,7 @@ fn stumbling(run: &Run<'_>) -> Vec<Cell> {
     {
         let setup = set(mode, log_bytes);
         cells.push(measure(&setup, (SECOND_NS, small_ns), |_| {}).named(policy, log));
-        let mut slow = world(&setup);
+        let mut slow = world(&setup, SplitKind::CacheOnly);
         slow.run_for(SECOND_NS);
         let model = slow.path_model(Path::Backend(0));
         let (bytes_per_second, latency_ns) = (model.bytes_per_second / 10, model.latency_ns * 5);
@@ -363,7 +363,7 @@ fn stumbling(run: &Run<'_>) -> Vec<Cell> {
         slow.set_path(Path::Backend(0), model);
         let cell = watch(&mut slow, small_ns, |world, tenth_ns| world.run_for(tenth_ns));
         cells.push(Cell { backend: "slow", ..cell.named(policy, log) });
-        let mut stalling = world(&setup);
+        let mut stalling = world(&setup, SplitKind::CacheOnly);
         stalling.run_for(SECOND_NS);
         let begin_ns = stalling.now_ns();
         let cell = watch(&mut stalling, watched_ns, |world, tenth_ns| {

@@ -28,10 +28,12 @@ pub struct Load {
     pub read_permil: u32,
     /// Whether each client goes through the volume in order, beginning at a place of its own.
     pub sequential: bool,
-    /// How long a client waits before it asks again.
+    /// How long each of these clients waits before it asks again.
     pub think_ns: u64,
     /// So many clients more that only write, at random, one request at a time.
     pub writers: u32,
+    /// How long each of these waits before it writes again.
+    pub writers_think_ns: u64,
     /// Each client flushes after so many writes of its own; 0: nobody does.
     pub flush_every: u32,
 }
@@ -43,7 +45,17 @@ impl Load {
     /// Random reads.
     #[must_use]
     pub const fn reads(jobs: u32, depth: u32, block_bytes: u32) -> Self {
-        Self { jobs, depth, block_bytes, read_permil: 1000, sequential: false, think_ns: 0, writers: 0, flush_every: 0 }
+        Self {
+            jobs,
+            depth,
+            block_bytes,
+            read_permil: 1000,
+            sequential: false,
+            think_ns: 0,
+            writers: 0,
+            writers_think_ns: 0,
+            flush_every: 0,
+        }
     }
 
     /// Random writes.
@@ -305,11 +317,13 @@ impl Clients {
                 latencies.flushes.record(latency_ns);
             }
         }
-        if volume.load.think_ns == 0 {
+        let Load { jobs, think_ns, writers_think_ns, .. } = volume.load;
+        let think_ns = if request.client < jobs as usize { think_ns } else { writers_think_ns };
+        if think_ns == 0 {
             return self.go_on(now_ns, request.volume, request.client);
         }
         self.thoughts += 1;
-        let until_ns = now_ns + volume.load.think_ns;
+        let until_ns = now_ns + think_ns;
         self.thinking.push(Reverse((until_ns, self.thoughts, request.volume, request.client)));
     }
 
