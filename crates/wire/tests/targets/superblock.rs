@@ -17,7 +17,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
         log: space.is_multiple_of(3).then(|| LogArea {
             offset: (1 << 30) + (u64::from(space) << 20),
             bytes: 1 << 20,
-            in_use: space % 2 == 0,
+            in_use: space.is_multiple_of(2),
         }),
     };
     let build = |sequence: u64, count: u32| {
