@@ -10,6 +10,9 @@
 //!    it, or it could not be read. Changes that are not answered do
 //!    not overlap it, by what is asked of clients.
 //!
+//! A large write that may pass takes the way on which it is done sooner ([`super::balance`]); when the log is filling up, it
+//! passes.
+//!
 //! What the back end answered is not durable there. The boundary that closes the epoch *holds*: what comes after it stays in
 //! the log, and no change passes, until the back end has flushed all that passed. A flush of a client's waits for that too.
 //! If that flush fails, nobody has those bytes any more: the flush fails, and the ranges are told as lost. A bypass that
@@ -21,6 +24,7 @@
 
 use super::super::{RecordId, SECTOR_BYTES};
 use super::failing::Health;
+use super::pace::LOW;
 use super::policy::{Bypass, Durability};
 use super::serve::FlushWaiter;
 use super::{Logged, Memory, Order, Place, Request, Role, Waiting, Wish};
@@ -64,6 +68,10 @@ impl Bypasses {
     /// Something is not flushed on the back end.
     pub(super) fn is_dirty(&self) -> bool {
         self.live > 0 || !self.answered.is_empty() || !self.flushing.is_empty()
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.live > 0
     }
 
     fn has_room(&self) -> bool {
@@ -114,7 +122,7 @@ impl Logged {
         end
     }
 
-    pub(super) fn route(&self, Waiting { request, must_log }: &Waiting) -> Route {
+    pub(super) fn route(&self, now_ns: u64, Waiting { request, must_log }: &Waiting) -> Route {
         let is_large =
             request.wish == (Wish::Write { fua: false }) && self.policy.bypass.is_large(request.whole_sectors);
         if self.broken || (self.lacks_map(&request.sectors) && !must_log) {
@@ -126,7 +134,9 @@ impl Logged {
             return Route::Log;
         }
         if self.bypass.has_room() && !self.bypass.holds && self.log.takes_bypass(&request.sectors) {
-            return Route::Around;
+            let sectors = request.sectors.end - request.sectors.start;
+            let is_sooner = is_all || self.balance.is_past(sectors) || self.load(now_ns).pressure() > LOW;
+            return if is_sooner { Route::Around } else { Route::Log };
         }
         let is_near = self.log.next() - self.log.first <= DRAIN_RECORDS_MAX && !self.follow.fails();
         if is_all && is_near { Route::Wait } else { Route::Log }
@@ -142,8 +152,9 @@ impl Logged {
         }
     }
 
-    pub(super) fn bypass(&mut self, request: Request) {
+    pub(super) fn bypass(&mut self, now_ns: u64, request: Request) {
         self.bypass.live += 1;
+        self.balance.past.begins(now_ns, request.sectors.end - request.sectors.start);
         let (token, sectors) = (request.token, request.sectors.clone());
         let from = Place { memory: Memory::Client(token), skip: 0 };
         let wish = request.wish;
@@ -156,6 +167,7 @@ impl Logged {
 
     pub(super) fn bypass_ended(&mut self, now_ns: u64, request: Request, result: Result<(), IoError>) {
         self.bypass.live -= 1;
+        self.balance.past.ends(now_ns, request.sectors.end - request.sectors.start);
         self.follow.went(now_ns, result.is_ok());
         if let Err(error) = result {
             self.counts.failed_bypasses += 1;

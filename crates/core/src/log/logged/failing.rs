@@ -27,6 +27,7 @@
 
 use super::super::record::BLOCK_SECTORS;
 use super::super::{RecordId, Tail};
+use super::balance::Flow;
 use super::policy::Durability;
 use super::serve::{FlushWaiter, Piece};
 use super::{Logged, Order, OrderId, Role, Waiting};
@@ -118,7 +119,7 @@ impl Logged {
             let role = self.roles.get_mut(id.0 as usize);
             let read_buffer = if let Role::Piece { buffer, .. } = role { Some(*buffer) } else { None };
             match core::mem::replace(role, Role::Orphan { read_buffer }) {
-                Role::Group { group, .. } => self.group_ended(&group, Err(IoError::TimedOut), &[]),
+                Role::Group { group, .. } => self.group_ended(now_ns, &group, Err(IoError::TimedOut), &[]),
                 Role::FlushLog { before } => self.log_flushed(before, Err(IoError::TimedOut)),
                 Role::Tail { tail } => self.tail_written(tail, Err(IoError::TimedOut)),
                 Role::Piece { piece, buffer } => {
@@ -157,6 +158,7 @@ impl Logged {
             return;
         }
         self.broken = true;
+        self.balance.log = Flow::default();
         self.failing.since_ns = self.failing.now_ns;
         if self.regions.is_none() {
             return self.fail_all();

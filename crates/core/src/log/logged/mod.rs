@@ -21,6 +21,7 @@
 //! volume goes on without it ([`failing`]).
 
 mod age;
+mod balance;
 mod bypass;
 mod checks;
 mod counts;
@@ -165,6 +166,7 @@ pub struct Logged {
     config: LoggedConfig,
     policy: LogPolicy,
     bypass: Bypasses,
+    balance: balance::Balance,
     pace: Pace,
     /// The first that waits finds no room.
     starved: bool,
@@ -219,6 +221,7 @@ impl Logged {
             config,
             policy: LogPolicy::default(),
             bypass: Bypasses::default(),
+            balance: balance::Balance::default(),
             pace: Pace::default(),
             starved: false,
             log,
@@ -346,7 +349,7 @@ impl Logged {
         match self.roles.remove(id.0 as usize) {
             Role::Group { group, buffer } => {
                 self.group_buffers.push(buffer);
-                self.group_ended(&group, result, checks);
+                self.group_ended(now_ns, &group, result, checks);
             }
             Role::Orphan { read_buffer } => {
                 self.failing.orphans -= 1;

@@ -22,7 +22,7 @@
 //! that takes less than 640 KB/s large writes fill it, too. Then they wait for room.
 
 use super::Logged;
-use super::policy::OnLag;
+use super::policy::{Bypass, OnLag};
 
 /// Below this pressure nobody waits.
 pub(super) const LOW: f64 = 0.6;
@@ -38,6 +38,9 @@ const WEIGHT: f64 = 0.2;
 const LEAST_NS: u64 = 1_000_000;
 /// So long without an answer, and the back end does not answer.
 const SILENT_NS: u64 = 2_000_000_000;
+
+/// For so long write-back leaves the back end to large writes that pass the log.
+const BURST_NS: u64 = 2_000_000_000;
 
 /// Sectors of the ring, and records.
 pub(super) type Both = [u64; 2];
@@ -190,6 +193,11 @@ impl Logged {
     /// Runs that may be under way: all, but while clients read the back end only what the pressure asks for.
     pub(super) fn runs_allowed(&self, now_ns: u64) -> u32 {
         let all = self.config.runs_max.min(self.policy.runs_max).max(1);
+        // A burst that passes the log has the back end for itself at first.
+        let is_burst = !self.broken && self.bypass.is_under_way() && matches!(self.policy.bypass, Bypass::Large { .. });
+        if is_burst && self.lag_ns(now_ns) < BURST_NS && self.load(now_ns).pressure() < LOW {
+            return 0;
+        }
         if !self.follow.is_demanded(now_ns) {
             return all;
         }

@@ -85,11 +85,11 @@ impl Logged {
                 self.waiting.pop_front();
                 continue;
             }
-            match self.route(waiting) {
+            match self.route(now_ns, waiting) {
                 Route::Log => {}
                 Route::Around => {
                     self.waiting.pop_front();
-                    self.bypass(request);
+                    self.bypass(now_ns, request);
                     continue;
                 }
                 Route::Wait => {
@@ -121,6 +121,7 @@ impl Logged {
                 return;
             };
             self.came(now_ns, record.payload_sectors() + 1);
+            self.balance.log.begins(now_ns, record.payload_sectors());
             self.checks.append(record.blocks());
             self.ages.appended(self.log.first, id, now_ns);
             let fua_until = fua.then(|| self.close_boundary());
@@ -139,7 +140,7 @@ impl Logged {
         Some(Order::WriteGroup { id, group, buffer: Buffer::Group(buffer) })
     }
 
-    pub(super) fn group_ended(&mut self, group: &Group, result: Result<(), IoError>, mut checks: &[u32]) {
+    pub(super) fn group_ended(&mut self, now_ns: u64, group: &Group, result: Result<(), IoError>, mut checks: &[u32]) {
         if result.is_err() || self.broken {
             return self.log_failed();
         }
@@ -148,7 +149,9 @@ impl Logged {
             let (now, later) = checks.split_at(record.blocks());
             self.checks.set(id, now);
             checks = later;
-            self.counts.payload_bytes += record.payload_sectors() * SECTOR_BYTES;
+            let sectors = record.payload_sectors();
+            self.balance.log.ends(now_ns, sectors);
+            self.counts.payload_bytes += sectors * SECTOR_BYTES;
         }
         self.counts.groups += 1;
         self.counts.group_bytes += group.sectors * SECTOR_BYTES;
