@@ -80,6 +80,8 @@ pub struct RegionMapFile {
     sequence: u64,
     known: KnownRegions,
     writing: Option<Receiver<io::Result<()>>>,
+    /// The last write failed, and that was told.
+    fails: bool,
     wake: Option<Wake>,
 }
 
@@ -196,7 +198,7 @@ impl RegionMapFile {
             }
         };
         let (file, volume) = (Arc::new(file), volume.to_owned());
-        Ok(Self { path, file, volume, identity, sequence, known, writing: None, wake })
+        Ok(Self { path, file, volume, identity, sequence, known, writing: None, fails: false, wake })
     }
 
     /// What the file of a volume that nobody serves says is lost, and which regions may have bytes that only its log has; `None`
@@ -260,6 +262,10 @@ impl RegionStore for RegionMapFile {
         &self.known
     }
 
+    fn volume(&self) -> &str {
+        &self.volume
+    }
+
     fn begin(&mut self, image: RegionImage) {
         assert!(self.writing.is_none(), "one write at a time");
         let (sender, receiver) = channel();
@@ -287,14 +293,18 @@ impl RegionStore for RegionMapFile {
         Some(match ended {
             Ok(()) => {
                 self.sequence += 1;
+                self.fails = false;
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(
-                    "{} cannot be written ({error}): writes to \"{}\" wait; make the state directory writable",
-                    self.path.display(),
-                    self.volume
-                );
+                if !std::mem::replace(&mut self.fails, true) {
+                    tracing::error!(
+                        volume = self.volume,
+                        "{} cannot be written ({error}): the write-back log takes no new regions, and writes there go past it; \
+                         make the state directory writable",
+                        self.path.display(),
+                    );
+                }
                 Err(IoError::Failed)
             }
         })

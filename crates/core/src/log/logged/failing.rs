@@ -310,6 +310,11 @@ impl Logged {
         self.failing.stuck.retain(|(id, _), _| *id >= end);
     }
 
+    /// The back end comes nearer.
+    pub(super) fn went_on(&mut self, now_ns: u64) {
+        self.failing.since_ns = now_ns;
+    }
+
     /// The back end did not flush: what it has is written again.
     pub(super) fn not_released(&mut self) {
         self.failing.dropped.clear();

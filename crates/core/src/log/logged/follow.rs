@@ -201,6 +201,7 @@ impl Logged {
             self.counts.failed_runs += 1;
             self.follow_failed(now_ns, error);
         } else {
+            self.went_on(now_ns);
             self.counts.runs += 1;
             self.counts.run_bytes += (it.run.sectors.end - it.run.sectors.start) * SECTOR_BYTES;
         }

@@ -38,6 +38,49 @@ impl LossSnapshot {
     }
 }
 
+/// What the log of messages has been told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    health: Health,
+    bad_blocks: u64,
+}
+
+impl Told {
+    /// Tells what has become of the log's disk since.
+    pub(super) fn tell(&mut self, volume: &str, logged: &Logged) {
+        let (health, lost_bytes) = (logged.health(), logged.lost().sectors() * SECTOR_BYTES);
+        if health != self.health {
+            match health {
+                Health::Draining => tracing::error!(
+                    volume,
+                    "the disk of the write-back log fails: what the log has goes to the back end, and writes wait for that"
+                ),
+                Health::Losing => {
+                    tracing::error!(volume, "the write-back log cannot be read: what only it had is lost")
+                }
+                Health::Through => tracing::error!(
+                    volume,
+                    lost_bytes,
+                    "the volume goes on without its write-back log: replace the cache disk and restart; reading what is lost \
+                     fails until it is written, or the loss accepted (`forebay fsck --accept-loss`)"
+                ),
+                Health::Whole | Health::GivingUp => {}
+            }
+            self.health = health;
+        }
+        if logged.bad_blocks() > self.bad_blocks {
+            self.bad_blocks = logged.bad_blocks();
+            let bad_blocks = self.bad_blocks;
+            tracing::error!(
+                volume,
+                bad_blocks,
+                lost_bytes,
+                "blocks of the write-back log are damaged: reading them fails until they are written"
+            );
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     snapshot: Mutex<LossSnapshot>,

@@ -133,6 +133,7 @@ pub struct LoggedDevice {
     control_version: u64,
     status: LogStatus,
     loss: LossStatus,
+    told: loss::Told,
     /// Something happened that the status does not tell.
     is_stale: bool,
     status_ns: u64,
@@ -186,6 +187,7 @@ impl LoggedDevice {
             (self.is_stale, self.status_ns) = (false, now_ns + STATUS_NS);
             self.status.set(LogSnapshot::of(&self.logged, now_ns));
             self.loss.set(LossSnapshot::of(&self.logged));
+            self.told.tell(self.regions.as_ref().map_or("", |regions| regions.volume()), &self.logged);
         }
     }
 

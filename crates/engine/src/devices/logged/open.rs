@@ -11,6 +11,7 @@ use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
 use forebay_wire::disk::log::{Content, Found, Group, decode};
 use forebay_wire::disk::log_tail::{self, LogTail, TAILS_BYTES};
 
+use super::loss::Told;
 use super::memory::{BLOCK_SECTORS, Buffers, CONFIG, sums_of};
 use super::pieces::Pieces;
 use super::regions::RegionStore;
@@ -370,6 +371,7 @@ impl LoggedDevice {
             control_version: 0,
             status,
             loss,
+            told: Told::default(),
             is_stale: true,
             status_ns: 0,
             gathers: false,

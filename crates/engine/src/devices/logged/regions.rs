@@ -19,6 +19,11 @@ pub trait RegionStore {
     /// How it ended, once. After a failure either is kept.
     fn poll(&mut self) -> Option<Result<(), IoError>>;
 
+    /// The volume's name, for messages.
+    fn volume(&self) -> &str {
+        ""
+    }
+
     /// When to ask, if nothing wakes who waits.
     fn next_ns(&self) -> Option<u64> {
         None
