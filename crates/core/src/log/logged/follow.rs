@@ -2,7 +2,7 @@
 
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;
-use super::super::{Kind, Tail};
+use super::super::{Kind, RecordId, Tail};
 use super::failing::Health;
 use super::pace::LOW;
 use super::policy::{Bypass, Durability};
@@ -283,6 +283,12 @@ impl Logged {
     pub(super) fn tail_is_known(&mut self, tail: Option<Tail>) {
         self.follow.known = tail;
         self.free_room();
+        self.settle_waiters();
+    }
+
+    /// The first record that a recovery would find.
+    pub(super) fn known_first(&self) -> RecordId {
+        self.follow.known.map_or(self.log.anchored, |tail| tail.first)
     }
 
     /// What is before the tail may be written over, once nobody reads it.

@@ -186,8 +186,9 @@ impl Logged {
         let there = match waiter.level {
             _ if self.broken => self.is_met_without_log(waiter.needs),
             Durability::Local => waiter.needs <= self.log.durable,
-            // Also in the log: a recovery that found less of it would write that over what the back end has.
-            Durability::Backend => waiter.needs <= self.log.durable.min(self.log.first),
+            // Also in the log, and behind the tail that the disk knows: a recovery would write again what is in the log, and
+            // where an epoch has several parts the first of them over what the last one wrote.
+            Durability::Backend => waiter.needs <= self.log.durable.min(self.known_first()),
         };
         there && waiter.needs_answers <= self.bypass.settled()
     }

@@ -824,3 +824,27 @@ fn without_a_region_map_changes_fail_with_the_logs_disk_but_what_is_there_can_be
     assert!(orders.contains(&Order::Answer { token: 1, result: Err(IoError::Lost) }));
     assert!(orders.iter().any(|it| matches!(it, Order::ReadLog { .. })));
 }
+
+/// Of an epoch in parts a recovery writes the first one again, over what the last one wrote and a flush had promised.
+#[test]
+fn a_flush_that_is_for_the_back_end_waits_for_the_tail() {
+    let mut logged = Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]);
+    logged.set_policy(0, LogPolicy { durability: Durability::Backend, ..LogPolicy::default() });
+    logged.submit(0, request(1, Wish::Write { fua: false }, 0..8));
+    logged.submit(0, request(2, Wish::Flush, 0..0));
+    let (mut answered, mut tail) = (Vec::new(), None);
+    while let Some(order) = logged.next_order(0) {
+        match order {
+            Order::Answer { token, result } => answered.push((token, result)),
+            Order::WriteTail { id, .. } => tail = Some(id),
+            Order::WriteGroup { id, .. } | Order::ReadLog { id, .. } => logged.done(0, id, Ok(()), &[7]),
+            Order::FlushLog { id } | Order::WriteBackend { id, .. } | Order::FlushBackend { id } => {
+                logged.done(0, id, Ok(()), &[]);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(answered, [(1, Ok(()))]);
+    logged.done(0, tail.expect("the back end has it"), Ok(()), &[]);
+    assert_eq!(logged.next_order(0), Some(Order::Answer { token: 2, result: Ok(()) }));
+}
