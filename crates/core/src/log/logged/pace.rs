@@ -73,6 +73,8 @@ pub(super) struct Pace {
     next_ns: u64,
     /// Since when the first that waits does so for its turn.
     since_ns: Option<u64>,
+    /// They wait for the back end, by its owner's choice.
+    stalls: bool,
 }
 
 impl Pace {
@@ -163,6 +165,7 @@ impl Logged {
     pub(super) fn may_come(&mut self, now_ns: u64) -> bool {
         let stalls = self.policy.on_lag == OnLag::Stall && self.is_silent(now_ns) && self.is_lagging(now_ns);
         let is_open = !stalls && self.pace.is_open(now_ns, &self.load(now_ns));
+        self.pace.stalls = stalls;
         if is_open {
             let since_ns = self.pace.since_ns.take();
             self.counts.throttled_ns += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
@@ -181,7 +184,8 @@ impl Logged {
     /// When time is to be told although nothing happens: somebody's turn comes.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        let waits = self.pace.since_ns.is_some() && !self.waiting.is_empty();
+        // Who is stalled has no turn until the back end answers.
+        let waits = self.pace.since_ns.is_some() && !self.waiting.is_empty() && !self.pace.stalls;
         waits.then(|| (self.pace.next_ns + 1).saturating_sub(SLACK_NS))
     }
 

@@ -848,3 +848,25 @@ fn a_flush_that_is_for_the_back_end_waits_for_the_tail() {
     logged.done(0, tail.expect("the back end has it"), Ok(()), &[]);
     assert_eq!(logged.next_order(0), Some(Order::Answer { token: 2, result: Ok(()) }));
 }
+
+/// It had the time of a turn that had passed: whoever waited for that did not wait at all.
+#[test]
+fn who_stalls_has_no_turn_until_the_back_end_answers() {
+    let mut logged = Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]);
+    logged.set_policy(0, LogPolicy { lag_max_ns: 10, ..LogPolicy::default() });
+    logged.submit(0, request(1, Wish::Write { fua: true }, 0..8));
+    for now_ns in 0..40 {
+        while let Some(order) = logged.next_order(now_ns) {
+            match order {
+                Order::WriteGroup { id, .. } | Order::ReadLog { id, .. } => logged.done(now_ns, id, Ok(()), &[7]),
+                Order::FlushLog { id } => logged.done(now_ns, id, Ok(()), &[]),
+                Order::WriteBackend { id, .. } => logged.done(now_ns, id, Err(IoError::Failed), &[]),
+                _ => {}
+            }
+        }
+    }
+    logged.submit(40, request(2, Wish::Write { fua: false }, 0..8));
+    while logged.next_order(40).is_some() {}
+    assert!(logged.is_lagging(40) && !logged.waiting.is_empty());
+    assert_eq!(logged.next_ns(), None);
+}
