@@ -120,17 +120,18 @@ enum Role {
 #[derive(Debug)]
 struct Slab<T> {
     slots: Vec<Option<T>>,
+    free: Vec<usize>,
     live: usize,
 }
 
 impl<T> Slab<T> {
     fn new() -> Self {
-        Self { slots: Vec::new(), live: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), live: 0 }
     }
 
     fn insert(&mut self, it: T) -> usize {
         self.live += 1;
-        match self.slots.iter().position(Option::is_none) {
+        match self.free.pop() {
             Some(free) => {
                 self.slots[free] = Some(it);
                 free
@@ -148,6 +149,7 @@ impl<T> Slab<T> {
 
     fn remove(&mut self, at: usize) -> T {
         self.live -= 1;
+        self.free.push(at);
         self.slots[at].take().expect("it is removed once")
     }
 }
