@@ -18,7 +18,10 @@ bugs! {
     RunEarly: "run-early", "the back end answers a run before it is done";
     RunRepeated: "run-repeated", "a run is done a second time, later: an old epoch over a new one";
     RunMisplaced: "run-misplaced", "a run is done at another place";
+    BypassUnflushed: "bypass-unflushed", "what passed the log is done after the flush behind it";
+    BypassReplayed: "bypass-replayed", "an old run is done again over what passed the log";
     ZeroForgotten: "zero-forgotten", "the back end answers a zeroing and does not do it";
+    FlushLocal: "flush-local", "a flush that is for the back end is answered when the log has it";
     FlushEarly: "flush-early", "a client's flush is answered at once";
     FuaDropped: "fua-dropped", "writes lose their FUA flag on the way to the log";
 }

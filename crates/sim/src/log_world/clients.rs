@@ -7,7 +7,9 @@ use super::history::{ChangeId, Found, History};
 use super::met::Count;
 use crate::content::{SECTOR_BYTES, fill, value_in};
 use crate::dice::Dice;
-use forebay_engine::device::{Device, DeviceDone, DeviceOp, FrameId, IoError, OpKind};
+use forebay_core::log::Log;
+use forebay_core::log::logged::{Durability, LogPolicy};
+use forebay_engine::device::{Device, DeviceDone, DeviceOp, Doubt, FrameId, IoError, OpKind};
 use forebay_uring::Arena;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -95,8 +97,6 @@ pub struct Clients {
     pub asked: u64,
     /// Something may fail.
     pub troubled: bool,
-    /// A change or flush failed: the log is of no use any more in this life.
-    pub broken: bool,
     /// What starts found.
     pub found: Found,
     ledger: Ledger,
@@ -109,8 +109,13 @@ pub struct Clients {
     next_ns: u64,
     token: u64,
     writes: u64,
-    /// The log's next record.
+    /// Records of the log before this are known to the history.
     record: u64,
+    /// When something was told as lost that no flush has failed for yet.
+    owed: Option<u64>,
+    /// What a flush, and a change with FUA, promises to be on the back end; and since when.
+    far: [bool; 2],
+    far_since: u64,
 }
 
 impl Clients {
@@ -126,7 +131,6 @@ impl Clients {
             answered: 0,
             asked: 0,
             troubled: false,
-            broken: false,
             found: Found::default(),
             ledger,
             arena,
@@ -138,18 +142,77 @@ impl Clients {
             token: 0,
             writes: 0,
             record: 0,
+            owed: None,
+            far: [false; 2],
+            far_since: 0,
         }
     }
 
     /// A life begins, with a log that goes on with that record.
     pub fn begin(&mut self, record: u64) {
-        (self.record, self.broken) = (record, false);
+        self.record = record;
+        self.policy(&LogPolicy::default());
+    }
+
+    /// The log's policy is this from now on.
+    pub fn policy(&mut self, policy: &LogPolicy) {
+        self.far = [policy.durability, policy.fua].map(|where_to| where_to == Durability::Backend);
+        self.far_since = self.history.asks();
+    }
+
+    /// Looks which changes have records now.
+    pub fn watch(&mut self, log: &Log) {
+        if self.record > log.next() {
+            // Of a log that failed, what is not written is as if it had never been in it.
+            self.history.forgets(log.next());
+            self.record = log.next();
+        }
+        while self.record < log.next() {
+            let range = log.record(self.record).range();
+            let has = |flying: &&Flying| {
+                let sectors = &flying.request.sectors;
+                flying.change.is_some() && sectors.start <= range.start && range.end <= sectors.end
+            };
+            let change = self.flying.values().find(has).and_then(|flying| flying.change);
+            self.history.logs(change.expect("a record is of a change in flight"), range, self.record);
+            self.record += 1;
+        }
+    }
+
+    /// Whether a promise was refused with one of these.
+    #[must_use]
+    pub fn refused(&self, done: &[DeviceDone]) -> bool {
+        let failed = |done: &DeviceDone| {
+            let kind = self.flying.get(&done.token).map(|flying| flying.request.kind);
+            done.result.is_err() && kind.is_some_and(|kind| kind == OpKind::Flush || is_fua(kind))
+        };
+        done.iter().any(failed)
+    }
+
+    /// Something was told as lost. `refused`: and a promise at the same time.
+    pub fn told_lost(&mut self, doubts: &[Doubt], refused: bool) {
+        let lost = doubts.iter().filter(|doubt| doubt.is_lost);
+        let ranges: Vec<_> = lost.map(|doubt| doubt.range.start / SECTOR..doubt.range.end / SECTOR).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        self.ledger.count(Count::StatePassedAndLost, ranges.len() as u64, ranges[0].start);
+        ranges.into_iter().for_each(|sectors| self.history.told_lost(sectors));
+        if !refused {
+            self.owed = Some(self.history.asks());
+        }
     }
 
     /// Nothing is in flight, and nothing waits.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.flying.is_empty() && self.waiting.is_empty()
+    }
+
+    /// A request more may be made.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.slots.is_empty()
     }
 
     /// When something is asked next.
@@ -231,8 +294,7 @@ impl Clients {
         let change = match op.kind {
             OpKind::Write { .. } => Some(self.write(&op, &request.sectors)),
             OpKind::Trim { .. } | OpKind::WriteZeroes { .. } => {
-                self.record += 1;
-                Some(self.history.begins(request.sectors.clone(), None, Some(self.record)))
+                Some(self.history.begins(request.sectors.clone(), None))
             }
             OpKind::Read => {
                 each_part(&self.arena, &op, |frame, at, part| {
@@ -272,8 +334,7 @@ impl Clients {
         if records > 1 {
             self.ledger.add(Count::WriteLong, 1);
         }
-        self.record += records;
-        self.history.begins(sectors.clone(), Some(number), Some(self.record))
+        self.history.begins(sectors.clone(), Some(number))
     }
 
     /// Requests ended.
@@ -297,15 +358,18 @@ impl Clients {
         let Flying { request, op, asked, change, settles } = flying;
         if let Some(change) = change {
             let fua = is_fua(request.kind).then_some(asked);
+            self.ledger.add(Count::StatePassed, u64::from(self.history.passed(change) > 0));
             self.history.ends(change, fua);
             if fua.is_some() {
-                self.bounded(asked);
+                self.bounded(asked, true);
             }
             return;
         }
         if request.kind == OpKind::Flush {
+            let is_hidden = self.owed.is_some_and(|told| told < asked);
+            assert!(!is_hidden, "a flush went well, and none had failed for what was lost");
             self.history.boundary(asked);
-            return self.bounded(asked);
+            return self.bounded(asked, false);
         }
         let mut values = Vec::with_capacity((op.length / SECTOR) as usize);
         each_part(&self.arena, &op, |frame, at, part| {
@@ -328,23 +392,31 @@ impl Clients {
         }
     }
 
-    /// A boundary that was asked for then was answered.
-    fn bounded(&self, asked: u64) {
+    /// A boundary that was asked for then was answered; it is a flush, or a change with FUA.
+    fn bounded(&mut self, asked: u64, is_fua: bool) {
+        let far = self.far[usize::from(is_fua)];
+        if far && asked > self.far_since {
+            self.history.boundary_follows(asked, is_fua);
+            self.ledger.add(Count::StatePromisedFar, 1);
+        }
         self.ledger.count(Count::StateBoundary, self.history.boundaries().len() as u64, 0);
         let changes = self.flying.values().any(|flying| flying.change.is_some() && flying.asked < asked);
         self.ledger.add(Count::StateFlownOver, u64::from(changes));
-        let others = self.flying.values().any(|it| it.request.kind == OpKind::Flush || is_fua(it.request.kind));
+        let others = self.flying.values().any(|it| it.request.kind == OpKind::Flush || self::is_fua(it.request.kind));
         self.ledger.add(Count::StateNested, u64::from(others));
     }
 
     fn failed(&mut self, flying: &Flying, error: IoError) {
-        assert!(self.troubled, "a request failed ({error:?}) and nothing is wrong: {:?}", flying.request);
+        let is_gone = flying.request.sectors.clone().any(|nth| self.history.is_gone(nth));
+        assert!(self.troubled || is_gone, "a request failed ({error:?}) and nothing is wrong: {:?}", flying.request);
         let what = match flying.request.kind {
             OpKind::Read => Count::ReadFailed,
             OpKind::Flush => Count::FlushFailed,
             _ => Count::ChangeFailed,
         };
-        self.broken |= what != Count::ReadFailed;
+        if what == Count::FlushFailed || is_fua(flying.request.kind) {
+            self.owed = None;
+        }
         self.ledger.count(what, flying.op.offset, flying.op.length);
     }
 
@@ -355,6 +427,7 @@ impl Clients {
         }
         self.slots.sort_unstable_by(|a, b| b.cmp(a));
         self.waiting.clear();
+        self.owed = None;
         self.history.crashed();
     }
 }

@@ -9,6 +9,7 @@
 
 use super::Ledger;
 use super::bug::Bug;
+use super::clients::Clients;
 use super::met::Count;
 use crate::content::{SECTOR_BYTES, value_in};
 use crate::dice::Dice;
@@ -180,6 +181,11 @@ impl Disk {
     }
 }
 
+/// Whether an operation's bytes lie with the client: then they do not come from the log.
+pub fn is_clients(op: &DeviceOp) -> bool {
+    op.frame.0 < Clients::FRAMES
+}
+
 /// The value in a sector of an operation's frames.
 pub fn arena_value(arena: &Arena, op: &DeviceOp, nth: u64) -> Option<u64> {
     let (frame, at) = place(arena, op, nth * SECTOR);
@@ -238,6 +244,7 @@ impl DiskDevice {
             (Side::Log, _, false) => [GroupBegun, GroupEnded],
             (Side::Backend, OpKind::Read, false) => [BackendReadBegun, BackendReadEnded],
             (Side::Backend, OpKind::Flush, false) => [BackendFlushBegun, BackendFlushEnded],
+            (Side::Backend, OpKind::Write { .. }, false) if is_clients(op) => [BypassBegun, BypassEnded],
             (Side::Backend, OpKind::Write { .. }, false) => [RunBegun, RunEnded],
             (Side::Backend, _, false) => [RunZeroBegun, RunZeroEnded],
         };

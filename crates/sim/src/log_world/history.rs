@@ -15,6 +15,7 @@
 //! Limits: a change that failed may come and go until the next start.
 
 use crate::content::{describe, value_of};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// A change of the volume, by its place in the order.
@@ -34,6 +35,12 @@ pub struct Entry {
     pub answered: Option<u64>,
     /// It is before this boundary whatever the clock says: it had the FUA flag, and is the boundary.
     pub own: Option<usize>,
+    /// It has a record; what has none went straight to the back end.
+    logged: bool,
+    /// It had one, and a start did not find it.
+    lost: bool,
+    /// It is durable, or what came later is.
+    kept: bool,
 }
 
 /// A promise that was given.
@@ -58,11 +65,30 @@ pub struct Sector {
     floor: [usize; 2],
 }
 
+/// A record of a change.
 #[derive(Clone, Debug)]
-struct Change {
+struct Logged {
+    record: u64,
     sectors: Range<u64>,
-    /// Records before this are its own and older ones'. `None`: it has none.
-    records_end: Option<u64>,
+    change: usize,
+}
+
+/// Which disks have lost something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Losers {
+    /// The log's.
+    pub log: bool,
+    /// The back end.
+    pub backend: bool,
+}
+
+/// What a boundary makes durable.
+#[derive(Clone, Copy, Debug)]
+struct Covers {
+    /// Of what is in the log.
+    logged: bool,
+    /// Of what passed it.
+    passed: bool,
 }
 
 /// What a start found.
@@ -81,13 +107,18 @@ pub struct Found {
 pub struct History {
     clock: u64,
     sectors: Vec<Sector>,
-    changes: Vec<Change>,
+    /// Where each change is.
+    changes: Vec<Range<u64>>,
     /// In the order of their answers. The first is the beginning of the world.
     boundaries: Vec<Boundary>,
     /// Answered well and not known to be durable, with the times of their answers.
     unsettled: Vec<(usize, u64)>,
-    /// Changes that have records, in order, that the back end is not known to have: by this life's log, by its tail.
-    logged: [Vec<usize>; 2],
+    /// Records that the back end is not known to have, in order: by this life's log, by its tail.
+    logged: [VecDeque<Logged>; 2],
+    /// The back end has lost something that passed the log, and nobody was told yet: reads decide nothing.
+    pub shaken: bool,
+    /// By sector: the log says that nobody has its newest bytes.
+    gone: Vec<bool>,
     /// Values that were given over one of the same epoch.
     pub overwritten: u64,
 }
@@ -96,7 +127,16 @@ impl History {
     /// A volume of zeroes.
     #[must_use]
     pub fn new(sectors: u64) -> Self {
-        let first = Entry { value: 0, change: usize::MAX, behind: 0, answered: Some(0), own: Some(0) };
+        let first = Entry {
+            value: 0,
+            change: usize::MAX,
+            behind: 0,
+            answered: Some(0),
+            own: Some(0),
+            logged: true,
+            lost: false,
+            kept: true,
+        };
         let sector = Sector { entries: vec![first], again: false, answered: 0, durable: 0, floor: [0; 2] };
         Self {
             clock: 0,
@@ -104,7 +144,9 @@ impl History {
             changes: Vec::new(),
             boundaries: vec![Boundary { asked: 0 }],
             unsettled: Vec::new(),
-            logged: [Vec::new(), Vec::new()],
+            logged: [VecDeque::new(), VecDeque::new()],
+            shaken: false,
+            gone: vec![false; sectors as usize],
             overwritten: 0,
         }
     }
@@ -132,6 +174,31 @@ impl History {
         &self.sectors[sector as usize]
     }
 
+    /// Of these sectors nobody has the newest bytes, the log says; of all others somebody has.
+    pub fn are_gone(&mut self, all: impl Iterator<Item = Range<u64>>) {
+        self.gone.fill(false);
+        all.for_each(|sectors| self.gone[sectors.start as usize..sectors.end as usize].fill(true));
+    }
+
+    /// Whether the log says that nobody has a sector's newest bytes.
+    #[must_use]
+    pub fn is_gone(&self, sector: u64) -> bool {
+        self.gone[sector as usize]
+    }
+
+    /// Runs of at most so many sectors that are not gone.
+    #[must_use]
+    pub fn there(&self, sectors_max: u64) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for nth in (0..self.gone.len() as u64).filter(|nth| !self.is_gone(*nth)) {
+            match runs.last_mut().filter(|run| run.end == nth && run.end - run.start < sectors_max) {
+                Some(run) => run.end = nth + 1,
+                None => runs.push(nth..nth + 1),
+            }
+        }
+        runs
+    }
+
     /// All so far.
     #[must_use]
     pub fn boundaries(&self) -> &[Boundary] {
@@ -146,8 +213,8 @@ impl History {
         by_time.min(entry.own.unwrap_or(usize::MAX))
     }
 
-    /// A change begins; `number`: of a write, `None`: zeroes. `records_end`: the log's records before it, and its own.
-    pub fn begins(&mut self, sectors: Range<u64>, number: Option<u64>, records_end: Option<u64>) -> ChangeId {
+    /// A change begins; `number`: of a write, `None`: zeroes.
+    pub fn begins(&mut self, sectors: Range<u64>, number: Option<u64>) -> ChangeId {
         self.tick();
         let change = self.changes.len();
         let behind = self.boundaries.len();
@@ -155,20 +222,48 @@ impl History {
             let value = number.map_or(0, |number| value_of(number, 0, nth));
             let entries = &mut self.sectors[nth as usize].entries;
             self.overwritten += u64::from(entries.last().is_some_and(|last| last.behind == behind));
-            entries.push(Entry { value, change, behind, answered: None, own: None });
+            let (answered, own, logged, lost, kept) = (None, None, false, false, false);
+            entries.push(Entry { value, change, behind, answered, own, logged, lost, kept });
         }
-        if records_end.is_some() {
-            self.logged.iter_mut().for_each(|logged| logged.push(change));
-        }
-        self.changes.push(Change { sectors, records_end });
+        self.changes.push(sectors);
         ChangeId(change)
+    }
+
+    /// The log has a record of these sectors of a change.
+    pub fn logs(&mut self, id: ChangeId, sectors: Range<u64>, record: u64) {
+        for nth in sectors.clone() {
+            let sector = &mut self.sectors[nth as usize];
+            let at = sector.of(id.0);
+            sector.entries[at].logged = true;
+        }
+        let logged = Logged { record, sectors, change: id.0 };
+        self.logged.iter_mut().for_each(|list| list.push_back(logged.clone()));
+    }
+
+    /// The log has no records from this one on.
+    pub fn forgets(&mut self, record: u64) {
+        for gone in self.logged[0].iter().filter(|it| it.record >= record) {
+            for nth in gone.sectors.clone() {
+                let sector = &mut self.sectors[nth as usize];
+                let at = sector.of(gone.change);
+                sector.entries[at].logged = false;
+            }
+        }
+        self.logged.iter_mut().for_each(|list| list.retain(|it| it.record < record));
+    }
+
+    /// Sectors of a change that have no record.
+    #[must_use]
+    pub fn passed(&self, id: ChangeId) -> u64 {
+        let entries = self.changes[id.0].clone().map(|nth| &self.sectors[nth as usize]);
+        entries.filter(|sector| !sector.entries[sector.of(id.0)].logged).count() as u64
     }
 
     /// A change was answered well. `fua`: when it was asked for, if it had the flag.
     pub fn ends(&mut self, id: ChangeId, fua: Option<u64>) {
         let now = self.tick();
         let own = fua.map(|_| self.boundaries.len());
-        for nth in self.changes[id.0].sectors.clone() {
+        for nth in self.changes[id.0].clone() {
             let sector = &mut self.sectors[nth as usize];
             let at = sector.of(id.0);
             (sector.entries[at].answered, sector.entries[at].own) = (Some(now), own);
@@ -176,7 +271,8 @@ impl History {
         }
         self.unsettled.push((id.0, if fua.is_some() { 0 } else { now }));
         if let Some(asked) = fua {
-            self.boundary(asked);
+            let logged = self.passed(id) == 0;
+            self.bounds(asked, Covers { logged, passed: false });
         }
     }
 
@@ -185,8 +281,13 @@ impl History {
         self.tick()
     }
 
-    /// A boundary that was asked for then is answered well.
+    /// A flush that was asked for then is answered well.
     pub fn boundary(&mut self, asked: u64) {
+        self.bounds(asked, Covers { logged: true, passed: true });
+    }
+
+    /// A change with FUA is durable itself; if it is in the log, so is what was logged before.
+    fn bounds(&mut self, asked: u64, covers: Covers) {
         self.tick();
         for earlier in self.boundaries.iter_mut().rev() {
             if earlier.asked <= asked {
@@ -200,12 +301,32 @@ impl History {
             if *answered >= asked {
                 return true;
             }
-            for nth in changes[*change].sectors.clone() {
+            let mut waits = false;
+            for nth in changes[*change].clone() {
                 let sector = &mut sectors[nth as usize];
-                sector.durable = sector.durable.max(sector.of(*change));
+                let at = sector.of(*change);
+                let entry = &mut sector.entries[at];
+                let is_covered = entry.own.is_some() || if entry.logged { covers.logged } else { covers.passed };
+                waits |= !is_covered;
+                entry.kept |= is_covered;
+                // Of what was told as lost nobody knows.
+                if is_covered && entry.answered.is_some() {
+                    sector.durable = sector.durable.max(at);
+                }
             }
-            false
+            waits
         });
+    }
+
+    /// The last boundary, asked for then, is on the back end, too: so it was promised. Of one that is a change with FUA
+    /// (`alone`), that is the change.
+    pub fn boundary_follows(&mut self, asked: u64, alone: bool) {
+        let last = self.boundaries.len() - 1;
+        for sector in &mut self.sectors {
+            let is_before = |it: &Entry| it.own == Some(last) || (!alone && it.answered.is_some_and(|at| at < asked));
+            let newest = sector.entries.iter().rposition(is_before).unwrap_or(0);
+            sector.floor[1] = sector.floor[1].max(newest);
+        }
     }
 
     /// A read ends.
@@ -213,18 +334,31 @@ impl History {
     /// # Errors
     /// What it may not have seen.
     pub fn read(&self, first: u64, values: &[Option<u64>]) -> Result<(), String> {
+        let losers = Losers { backend: self.shaken, log: false };
         for (nth, value) in (first..).zip(values) {
             let sector = &self.sectors[nth as usize];
-            if sector.seen(*value).is_none() {
+            if sector.seen(*value, sector.left_by(losers)).is_none() {
                 return Err(sector.wrong(nth, *value));
             }
         }
         Ok(())
     }
 
-    /// The log's disk has lost power, or dropped what a failed flush was to cover.
-    pub fn log_lost(&mut self) {
-        self.sectors.iter_mut().for_each(|sector| sector.answered = sector.durable);
+    /// These have lost power, or dropped what they had answered and not flushed; nobody lives to tell.
+    pub fn lost(&mut self, losers: Losers) {
+        for sector in &mut self.sectors {
+            sector.answered = sector.left_by(losers);
+            sector.forget(losers);
+        }
+    }
+
+    /// Who asks was told that what passed the log there may be gone.
+    pub fn told_lost(&mut self, sectors: Range<u64>) {
+        for nth in sectors {
+            let sector = &mut self.sectors[nth as usize];
+            sector.forget(Losers { backend: true, log: false });
+            sector.answered = sector.left_by(Losers::default());
+        }
     }
 
     /// The process is gone.
@@ -236,16 +370,19 @@ impl History {
         }
     }
 
-    /// A log was opened that has records before `records_end`; they are durable.
+    /// A log was opened that has records before `records_end`; what is there is durable.
     pub fn opened(&mut self, records_end: u64) {
         for sector in &mut self.sectors {
             sector.durable = sector.answered;
         }
-        for change in &mut self.changes {
-            change.records_end.take_if(|end| *end > records_end);
+        for lost in self.logged[1].iter().filter(|it| it.record >= records_end) {
+            for nth in lost.sectors.clone() {
+                let sector = &mut self.sectors[nth as usize];
+                let at = sector.of(lost.change);
+                sector.entries[at].lost = true;
+            }
         }
-        let changes = &self.changes;
-        self.logged.iter_mut().for_each(|logged| logged.retain(|change| changes[*change].records_end.is_some()));
+        self.logged.iter_mut().for_each(|list| list.retain(|it| it.record < records_end));
     }
 
     /// What is read after a start is what is there from now on.
@@ -258,12 +395,11 @@ impl History {
         let mut found = Found::default();
         for (nth, value) in (first..).zip(values) {
             let sector = &mut self.sectors[nth as usize];
-            let Some(at) = sector.seen(*value) else { return Err(sector.wrong(nth, *value)) };
+            let Some(at) = sector.seen(*value, sector.answered) else { return Err(sector.wrong(nth, *value)) };
             let mut seen = sector.entries[at];
             found.more += u64::from(seen.answered.is_none());
-            found.less += sector.entries[at + 1..].iter().filter(|it| it.answered.is_some()).count() as u64;
-            let lost = self.changes.get(seen.change).is_some_and(|change| change.records_end.is_none());
-            found.moved += u64::from(lost && seen.change != usize::MAX);
+            found.less += sector.entries[at + 1..].iter().filter(|it| it.lost).count() as u64;
+            found.moved += u64::from(seen.lost);
             if at + 1 < sector.entries.len() {
                 (seen.behind, seen.answered, seen.own) = (behind, Some(now), None);
                 sector.entries.push(seen);
@@ -273,6 +409,7 @@ impl History {
                 last.answered.get_or_insert(now);
             }
             (sector.answered, sector.durable) = (sector.entries.len() - 1, sector.entries.len() - 1);
+            sector.entries[sector.durable].kept = true;
         }
         Ok(found)
     }
@@ -285,14 +422,12 @@ impl History {
 
     /// Records before this are on the back end for good: this life's log says so, or (`by_tail`) its tail on the disk.
     pub fn follows(&mut self, record: u64, by_tail: bool) {
-        let (sectors, changes) = (&mut self.sectors, &self.changes);
-        let logged = &mut self.logged[usize::from(by_tail)];
-        let done = logged.iter().take_while(|change| changes[**change].records_end.is_some_and(|end| end <= record));
-        let done = done.count();
-        for change in logged.drain(..done) {
-            for nth in changes[change].sectors.clone() {
-                let sector = &mut sectors[nth as usize];
-                let at = sector.of(change);
+        let list = &mut self.logged[usize::from(by_tail)];
+        while list.front().is_some_and(|logged| logged.record < record) {
+            let Some(logged) = list.pop_front() else { break };
+            for nth in logged.sectors {
+                let sector = &mut self.sectors[nth as usize];
+                let at = sector.of(logged.change);
                 let floor = &mut sector.floor[usize::from(by_tail)];
                 *floor = at.max(*floor);
             }
@@ -307,15 +442,44 @@ impl Sector {
     }
 
     /// The entry that a read saw: the last that it may have been.
-    fn seen(&self, value: Option<u64>) -> Option<usize> {
+    fn seen(&self, value: Option<u64>, least: usize) -> Option<usize> {
         let at = self.entries.iter().rposition(|it| Some(it.value) == value)?;
-        (at >= self.answered).then_some(at)
+        (at >= least).then_some(at)
+    }
+
+    /// What is not durable may be there or not: whoever asked for it was not promised more.
+    fn forget(&mut self, losers: Losers) {
+        let is_lost = |entry: &&mut Entry| !entry.kept && if entry.logged { losers.log } else { losers.backend };
+        self.entries.iter_mut().filter(is_lost).for_each(|entry| entry.answered = None);
+    }
+
+    /// The entry that is there, or a later one, when these have lost what they had not flushed.
+    fn left_by(&self, losers: Losers) -> usize {
+        let stays = |entry: &Entry| {
+            let is_lost = if entry.logged { losers.log } else { losers.backend };
+            entry.answered.is_some() && !is_lost
+        };
+        let later = &self.entries[self.durable + 1..self.answered.max(self.durable) + 1];
+        later.iter().rposition(stays).map_or(self.durable, |at| self.durable + 1 + at)
     }
 
     /// The back end has this entry or a later one.
     #[must_use]
     pub fn floor(&self) -> usize {
         self.floor[0].max(self.floor[1])
+    }
+
+    /// Its last entries.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let one = |entry: &Entry| {
+            let flags = [(entry.logged, " logged"), (entry.lost, " lost"), (entry.own.is_some(), " fua")];
+            let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+            let answered = entry.answered.map_or("never".to_owned(), |at| at.to_string());
+            format!("{} behind {} answered {answered}{flags}", describe(entry.value), entry.behind)
+        };
+        let shown = &self.entries[self.entries.len().saturating_sub(6)..];
+        shown.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
     fn wrong(&self, nth: u64, value: Option<u64>) -> String {
@@ -336,29 +500,55 @@ mod tests {
     #[test]
     fn a_read_sees_the_last_answered_change_or_a_later_one() {
         let mut history = History::new(1);
-        let one = history.begins(0..1, Some(1), None);
+        let one = history.begins(0..1, Some(1));
         assert!(history.read(0, &[Some(0)]).is_ok() && history.read(0, &of(1)).is_ok());
         history.ends(one, None);
         assert!(history.read(0, &[Some(0)]).is_err() && history.read(0, &[None]).is_err());
-        history.begins(0..1, Some(2), None);
+        history.begins(0..1, Some(2));
         assert!(history.read(0, &of(1)).is_ok() && history.read(0, &of(2)).is_ok());
     }
 
     #[test]
     fn a_power_loss_leaves_what_was_before_a_boundary() {
         let mut history = History::new(1);
-        let one = history.begins(0..1, Some(1), None);
-        history.ends(one, None);
+        let write = |history: &mut History, number| {
+            let id = history.begins(0..1, Some(number));
+            history.logs(id, 0..1, number);
+            history.ends(id, None);
+        };
+        write(&mut history, 1);
         let asked = history.asks();
-        let two = history.begins(0..1, Some(2), None);
-        history.ends(two, None);
+        write(&mut history, 2);
         history.boundary(asked);
         history.crashed();
         assert!(history.read(0, &of(1)).is_err(), "the process alone is gone");
-        history.log_lost();
+        history.lost(Losers { backend: true, log: false });
+        assert!(history.read(0, &of(1)).is_err(), "the log has it");
+        history.lost(Losers { backend: false, log: true });
+        history.opened(2);
         assert!(history.read(0, &[Some(0)]).is_err());
         assert!(history.read(0, &of(1)).is_ok() && history.read(0, &of(2)).is_ok());
         assert_eq!(history.settle(0, &of(1)), Ok(Found { less: 1, moved: 1, ..Found::default() }));
         assert!(history.read(0, &of(2)).is_err(), "what was read stays");
+    }
+
+    #[test]
+    fn what_passed_the_log_is_lost_with_the_back_end_or_when_it_is_told() {
+        let mut history = History::new(2);
+        let id = history.begins(0..2, Some(1));
+        history.ends(id, None);
+        assert_eq!(history.passed(id), 2);
+        history.lost(Losers { backend: false, log: true });
+        assert!(history.read(0, &[Some(0)]).is_err());
+        history.shaken = true;
+        assert!(history.read(0, &[Some(0)]).is_ok(), "nobody was told yet");
+        history.shaken = false;
+        history.told_lost(0..1);
+        assert!(history.read(0, &[Some(0)]).is_ok() && history.read(1, &[Some(0)]).is_err());
+        let asked = history.asks();
+        history.boundary(asked);
+        assert!(history.read(0, &[Some(0)]).is_ok(), "a flush does not bring it back");
+        history.lost(Losers { backend: true, log: true });
+        assert!(history.read(1, &[Some(0)]).is_err(), "it is behind a boundary");
     }
 }

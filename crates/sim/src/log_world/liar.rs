@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::bug::Bug;
-use super::disk::{Disk, DiskDevice, Fuse, Side, each_part};
+use super::disk::{Disk, DiskDevice, Fuse, Side, each_part, is_clients};
 use crate::content::SECTOR_BYTES;
 use crate::dice::Dice;
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, OpKind};
@@ -102,6 +102,8 @@ pub struct Liar {
     /// Writes that are done later: when, and a number that keeps those apart; where, and what.
     later: BTreeMap<(u64, u64), (u64, Vec<u8>)>,
     submitted: u64,
+    /// For [`Bug::BypassReplayed`]: by sector, what a run did.
+    runs: BTreeMap<u64, Vec<u8>>,
     /// Reads of a scan.
     reads: Vec<DeviceOp>,
 }
@@ -118,8 +120,8 @@ impl Liar {
         fuse: Rc<Fuse>,
         dice: Dice,
     ) -> Self {
-        let (ended, later, reads) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { inner, disk, lies, arena, ledger, fuse, dice, ended, later, submitted: 0, reads }
+        let (ended, later, runs, reads) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { inner, disk, lies, arena, ledger, fuse, dice, ended, later, submitted: 0, runs, reads }
     }
 
     fn bytes(&self, op: &DeviceOp) -> Vec<u8> {
@@ -198,7 +200,19 @@ impl Liar {
             OpKind::WriteZeroes { .. } if self.has(Bug::ZeroForgotten) && self.dice.chance(200) => {
                 return self.answer(&op);
             }
+            OpKind::Write { .. } if is_clients(&op) => {
+                if self.has(Bug::BypassUnflushed) {
+                    self.do_later(now_ns, &op, 20_000_000);
+                    return self.answer(&op);
+                }
+                self.repeat_under(now_ns, &op);
+            }
             OpKind::Write { .. } => {
+                if self.has(Bug::BypassReplayed) {
+                    let bytes = self.bytes(&op);
+                    let first = op.offset / SECTOR;
+                    self.runs.extend((first..).zip(bytes.chunks_exact(SECTOR_BYTES).map(<[u8]>::to_vec)));
+                }
                 if self.has(Bug::RunForgotten) && self.dice.chance(20) {
                     return self.answer(&op);
                 }
@@ -222,10 +236,22 @@ impl Liar {
         Some(op)
     }
 
+    /// Does again, some time later, what runs did where something passes the log now.
+    fn repeat_under(&mut self, now_ns: u64, op: &DeviceOp) {
+        for sector in op.offset / SECTOR..(op.offset + op.length) / SECTOR {
+            if let Some(bytes) = self.runs.remove(&sector) {
+                self.submitted += 1;
+                let at_ns = now_ns + 10_000_000 + self.dice.below(100_000_000);
+                self.later.insert((at_ns, self.submitted), (sector * SECTOR, bytes));
+            }
+        }
+    }
+
     /// Reads of a scan find nothing where the newest group lies.
-    fn hide_newest(&mut self) {
+    fn hide_newest(&mut self, done: &[DeviceDone]) {
         let newest = self.lies.sent.borrow().last().map(|sent| sent.offset);
-        for op in std::mem::take(&mut self.reads) {
+        let is_done = |op: &mut DeviceOp| done.iter().any(|done| done.token == op.token);
+        for op in self.reads.extract_if(.., is_done).collect::<Vec<_>>() {
             let Some(offset) = newest.filter(|at| (op.offset..op.offset + op.length).contains(at)) else { continue };
             each_part(&self.arena, &op, |frame, at, part| {
                 let inside = op.offset + part.start as u64..op.offset + part.end as u64;
@@ -261,8 +287,8 @@ impl Device for Liar {
         }
         let before = done.len();
         self.inner.poll(now_ns, done);
-        if done.len() > before && !self.reads.is_empty() {
-            self.hide_newest();
+        if !self.reads.is_empty() {
+            self.hide_newest(&done[before..]);
         }
         done.append(&mut self.ended);
     }

@@ -28,6 +28,8 @@ counts! {
     RunEnded: "order", "run ended";
     RunZeroBegun: "order", "run of zeroes begun";
     RunZeroEnded: "order", "run of zeroes ended";
+    BypassBegun: "order", "bypass begun";
+    BypassEnded: "order", "bypass ended";
     BackendFlushBegun: "order", "back end flush begun";
     BackendFlushEnded: "order", "back end flush ended";
     BackendReadBegun: "order", "read of the back end begun";
@@ -53,6 +55,8 @@ counts! {
     CrashRunBegun: "crash", "run begun";
     CrashRunEnded: "crash", "run ended";
     CrashRunZeroBegun: "crash", "run of zeroes begun";
+    CrashBypassBegun: "crash", "bypass begun";
+    CrashBypassEnded: "crash", "bypass ended";
     CrashBackendFlushBegun: "crash", "back end flush begun";
     CrashBackendFlushEnded: "crash", "back end flush ended";
     CrashScan: "crash", "read of the scan ended";
@@ -82,6 +86,14 @@ counts! {
     FaultStale: "fault", "stale bytes read of the log";
     FaultOpen: "fault", "the log could not be opened at first";
 
+    PolicyLocal: "policy", "a flush is for the log";
+    PolicyBackend: "policy", "a flush is for the back end";
+    PolicyFuaBackend: "policy", "FUA alone is for the back end";
+    PolicyNever: "policy", "nothing passes the log";
+    PolicyLarge: "policy", "large writes pass the log";
+    PolicyAll: "policy", "all changes pass the log";
+    PolicyChanged: "policy", "changed in a life";
+
     StateQueued: "state", "request waited for one that it overlaps";
     StateDeep: "state", "eight requests in flight, or more";
     StateBoundary: "state", "boundary";
@@ -92,6 +104,11 @@ counts! {
     StateImageOpen: "state", "back end held more than one value of a sector";
     StateImageFollows: "state", "back end was at the last boundary";
     StateImageLags: "state", "back end was eight boundaries behind, or more";
+    StatePassed: "state", "change passed the log";
+    StatePassedAndLost: "state", "what passed the log told as lost";
+    StatePassFailed: "state", "bypass failed, and its change logged";
+    StatePromisedFar: "state", "flush promised on the back end";
+    StateLostAlone: "state", "block of the log given up";
     StateFull: "state", "log full";
     StateWrapped: "state", "log began anew at the ring's beginning";
     StateRecovered: "state", "records recovered";
@@ -116,6 +133,8 @@ pub const CRASHES: &[(Count, Count)] = &[
     (Count::RunBegun, Count::CrashRunBegun),
     (Count::RunEnded, Count::CrashRunEnded),
     (Count::RunZeroBegun, Count::CrashRunZeroBegun),
+    (Count::BypassBegun, Count::CrashBypassBegun),
+    (Count::BypassEnded, Count::CrashBypassEnded),
     (Count::BackendFlushBegun, Count::CrashBackendFlushBegun),
     (Count::BackendFlushEnded, Count::CrashBackendFlushEnded),
 ];

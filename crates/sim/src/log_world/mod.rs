@@ -13,7 +13,10 @@
 //!    is read: what was acknowledged behind a flush is there, and what is there stays.
 //! 5. [`promise`] looks at the back end as if the log's disk were gone, every few I/Os and at each crash: is there a
 //!    boundary k such that each sector, whatever the back end has of it, holds its value at k or one of the epoch behind?
-//! 6. [`liar`] plants [`bug`]s between the device and its disks.
+//! 6. The log's policy is drawn for each life, and changes in it: what passes the log, what a flush promises, whether
+//!    writers wait. What a flush promised on the back end is looked for there; what passed the log and was lost must have
+//!    been told; what the log lists as lost fails to be read, or is right.
+//! 7. [`liar`] plants [`bug`]s between the device and its disks.
 //!
 //! Limits: one volume. Bit rot is of payloads and passes: where it hits a descriptor, a scan ends there.
 

@@ -58,7 +58,10 @@ pub fn check(
         }
     }
     let told = |bound: (usize, Option<(u64, Option<u64>)>)| match bound.1 {
-        Some((nth, value)) => format!("{} (sector {nth}: {})", bound.0, value.map_or(String::new(), describe)),
+        Some((nth, value)) => {
+            let value = value.map_or(String::new(), describe);
+            format!("{} (sector {nth}: {value}, of {})", bound.0, history.sector(nth).describe())
+        }
         None => bound.0.to_string(),
     };
     let also = alone.map_or(String::new(), |(nth, spans)| format!("; sector {nth} is zeroes, of {spans:?}"));
@@ -116,7 +119,8 @@ mod tests {
 
         fn write(&mut self, sector: u64) -> u64 {
             self.number += 1;
-            let id = self.history.begins(sector..sector + 1, Some(self.number), Some(self.number));
+            let id = self.history.begins(sector..sector + 1, Some(self.number));
+            self.history.logs(id, sector..sector + 1, self.number - 1);
             self.history.ends(id, None);
             self.number
         }
@@ -168,7 +172,7 @@ mod tests {
         let mut told = Told::new();
         told.write(0);
         let asked = told.history.asks();
-        let flying = told.history.begins(1..2, Some(2), None);
+        let flying = told.history.begins(1..2, Some(2));
         told.history.boundary(asked);
         told.history.ends(flying, None);
         told.number = 2;
@@ -185,7 +189,7 @@ mod tests {
     fn a_write_with_fua_is_before_its_own_boundary() {
         let mut told = Told::new();
         let asked = told.history.asks();
-        let id = told.history.begins(0..1, Some(1), None);
+        let id = told.history.begins(0..1, Some(1));
         told.history.ends(id, Some(asked));
         told.number = 1;
         told.write(1);
@@ -210,11 +214,44 @@ mod tests {
     }
 
     #[test]
+    fn a_boundary_that_was_promised_on_the_back_end_is_there() {
+        let mut told = Told::new();
+        told.write(0);
+        told.flush();
+        assert!(told.check([&[0], &[0]]).is_ok());
+        let asked = told.history.asks();
+        told.write(1);
+        told.history.boundary(asked);
+        told.history.boundary_follows(asked, false);
+        assert!(told.check([&[0], &[0]]).is_err());
+        assert!(told.check([&[1], &[0]]).is_ok());
+    }
+
+    #[test]
+    fn what_was_told_as_lost_is_there_or_not_until_it_is_written_again() {
+        let mut told = Told::new();
+        let id = told.history.begins(0..1, Some(1));
+        told.history.ends(id, None);
+        told.history.told_lost(0..1);
+        told.number = 1;
+        told.flush();
+        told.write(1);
+        for first in [0, 1] {
+            assert!(told.check([&[first], &[2]]).is_ok());
+        }
+        told.write(0);
+        told.flush();
+        told.write(1);
+        assert!(told.check([&[1], &[4]]).is_err());
+        assert!(told.check([&[3], &[4]]).is_ok());
+    }
+
+    #[test]
     fn zeroes_stand_for_any_zeroing() {
         let mut told = Told::new();
         told.write(0);
         told.flush();
-        let id = told.history.begins(0..1, None, None);
+        let id = told.history.begins(0..1, None);
         told.history.ends(id, None);
         told.write(1);
         assert_eq!(told.check([&[0], &[0]]), Ok(0..=1));

@@ -7,6 +7,7 @@
 use super::bug::Bug;
 use super::clients::{Clients, FRAME_BYTES, Traffic};
 use super::disk::{Conduct, Disk, DiskDevice, Fuse, Side};
+use super::history::Losers;
 use super::liar::{Liar, Lies};
 use super::met::{CRASHES, Count, OPENING_CRASHES};
 use super::{Ledger, promise};
@@ -14,6 +15,7 @@ use crate::content::value_in;
 use crate::dice::Dice;
 use crate::ledger::Counted;
 use crate::world::Outcome;
+use forebay_core::log::logged::{Bypass, Durability, LogPolicy, OnLag};
 use forebay_engine::device::{Device, DeviceDone};
 use forebay_engine::devices::logged::{LogOpenError, LogPlace, LoggedDevice, LoggedParts, MemoryRegions, RegionStore};
 use forebay_engine::reactor::Reactor;
@@ -96,6 +98,10 @@ struct World {
     crashes: u64,
     looked_at: u64,
     still_turns: u32,
+    /// Of this life's log, flushes of the back end that failed.
+    failed_flushes: u64,
+    /// How many had when the back end lost something that was not told yet.
+    shaken_at: Option<u64>,
 }
 
 /// Runs a seed to its end.
@@ -150,6 +156,8 @@ impl World {
             crashes: 0,
             looked_at: 0,
             still_turns: 0,
+            failed_flushes: 0,
+            shaken_at: None,
         }
     }
 
@@ -189,6 +197,9 @@ impl World {
                 Err(LogOpenError::Io { .. }) if self.ledger.is_cut() => None,
                 Err(LogOpenError::Io { .. }) => {
                     self.ledger.count(Count::FaultOpen, 0, 0);
+                    // Whoever starts it was told.
+                    let backend = self.backend.dropped.take();
+                    self.clients.history.lost(Losers { backend, log: false });
                     continue;
                 }
                 Err(error) => panic!("the log cannot be opened: {error}"),
@@ -231,17 +242,14 @@ impl World {
         // Nothing is served before that is known for good.
         self.place.in_use = true;
         self.clients.begin(log.next());
+        self.failed_flushes = 0;
         self.clients.history.opened(log.next());
         self.heal();
         self.clients.troubled = false;
         self.clients.traffic = None;
         self.clients.found = Default::default();
-        let all = self.setup.sectors;
-        for first in (0..all).step_by(500) {
-            let now_ns = self.ledger.now_ns();
-            self.clients.read(now_ns, first..(first + 500).min(all), true, &mut device);
-        }
-        self.run_until(&mut device, |world, _| world.clients.is_quiet());
+        self.clients.history.are_gone(device.logged().lost().iter().map(|lost| lost.sectors));
+        self.read_all(&mut device, true);
         if self.ledger.is_cut() {
             // What it had under way is torn as it goes.
             return Some(device);
@@ -259,6 +267,7 @@ impl World {
 
     /// One life, up to its crash.
     fn live(&mut self, device: &mut LoggedDevice) {
+        self.draw_policy(device);
         let crash = self.draw_crash();
         self.ledger.say(|| format!("next: {crash:?}"));
         let end = self.clients.asked + REQUESTS_MAX;
@@ -275,18 +284,50 @@ impl World {
                         Count::CrashBetween
                     }
                     _ if self.clients.asked >= end => Count::CrashBetween,
-                    _ if self.clients.broken && self.dice.chance(50) => Count::CrashBetween,
+                    _ if device.logged().is_broken() && self.dice.chance(50) => Count::CrashBetween,
                     _ => continue,
                 };
                 return self.count_crash(Some(told));
             }
-            if !self.clients.broken && self.dice.chance(100) {
+            if self.dice.chance(100) {
+                self.draw_policy(device);
+                self.ledger.add(Count::PolicyChanged, 1);
+            }
+            if !device.logged().is_broken() && self.dice.chance(100) {
                 self.fuse.disarm();
                 self.ledger.restore();
                 self.rest(device);
                 return self.count_crash(Some(Count::CrashBetween));
             }
         }
+    }
+
+    /// What passes the log, and what a flush promises.
+    fn draw_policy(&mut self, device: &LoggedDevice) {
+        use Durability::{Backend, Local};
+        let (durability, fua) = self.dice.pick(&[(Local, Local), (Local, Local), (Local, Backend), (Backend, Backend)]);
+        let bytes_min = 512 * self.dice.pick(&[1, 8, 32, 128]);
+        let bypass =
+            self.dice.pick(&[Bypass::Never, Bypass::Large { bytes_min }, Bypass::Large { bytes_min }, Bypass::All]);
+        let lag_max_ns = self.dice.pick(&[100_000_000, SECOND_NS, 60 * SECOND_NS]);
+        let on_lag = self.dice.pick(&[OnLag::Stall, OnLag::Continue]);
+        let runs_max = self.dice.pick(&[1, 2, u32::MAX]);
+        let policy = LogPolicy { durability, fua, bypass, lag_max_ns, on_lag, runs_max };
+        self.clients.policy(&policy);
+        let forgets = self.ledger.has(Bug::FlushLocal);
+        device.control().set(LogPolicy { durability: if forgets { Local } else { durability }, ..policy });
+        let far = match (durability, fua) {
+            (Backend, _) => Count::PolicyBackend,
+            (Local, Backend) => Count::PolicyFuaBackend,
+            (Local, Local) => Count::PolicyLocal,
+        };
+        let passes = match bypass {
+            Bypass::Never => Count::PolicyNever,
+            Bypass::Large { .. } => Count::PolicyLarge,
+            Bypass::All => Count::PolicyAll,
+        };
+        self.ledger.count(far, 0, 0);
+        self.ledger.count(passes, 0, 0);
     }
 
     fn draw_crash(&mut self) -> Crash {
@@ -313,7 +354,7 @@ impl World {
         let (mut log, mut backend) = (Conduct::sound(log_ns), Conduct::sound(backend_ns));
         let many = self.dice.pick(&[5, 50]);
         match self.dice.below(10) {
-            0 => log.rot = many,
+            0 => log.rot = many * 4,
             1 => log.stale = many * 4,
             2 => log.read_errors = many,
             3 if self.dice.chance(300) => (log.write_errors, log.flush_errors) = (many, many),
@@ -345,9 +386,15 @@ impl World {
         let now_ns = self.ledger.now_ns();
         let asked = self.clients.asked;
         self.clients.ask(now_ns, device);
+        self.clients.watch(device.logged().log());
         self.done.clear();
         device.poll(now_ns, &mut self.done);
+        self.clients.watch(device.logged().log());
+        self.shake();
+        let refused = self.clients.refused(&self.done);
         self.clients.ended(now_ns, &self.done, device);
+        self.doubt(device, refused);
+        self.clients.watch(device.logged().log());
         if self.ledger.is_cut() {
             return;
         }
@@ -360,15 +407,35 @@ impl World {
         let next_ns = if moved { 0 } else { next_ns.unwrap_or(now_ns + 10_000_000) };
         self.ledger.set_now_ns(next_ns.max(now_ns + 100));
         self.still_turns = if moved || next_ns > now_ns { 0 } else { self.still_turns + 1 };
-        assert!(self.still_turns < 100_000, "turns go by and nothing happens");
+        let stands = self.still_turns >= 100_000;
+        assert!(!stands, "turns go by and nothing happens: {next_ns} {now_ns} {:?}", device.logged());
+    }
+
+    /// Whether the back end has lost something, which it will tell with its next flush.
+    fn shake(&mut self) {
+        if self.backend.dropped.get() && self.shaken_at.is_none() {
+            (self.shaken_at, self.clients.history.shaken) = (Some(self.failed_flushes), true);
+        }
+    }
+
+    /// What was told as lost.
+    fn doubt(&mut self, device: &mut LoggedDevice, refused: bool) {
+        let mut doubts = Vec::new();
+        device.in_doubt(&mut doubts);
+        self.clients.told_lost(&doubts, refused);
+        if self.shaken_at.is_some_and(|before| self.failed_flushes > before) {
+            // A flush has failed since, in an earlier turn: all was told.
+            (self.shaken_at, self.clients.history.shaken) = (None, false);
+            self.backend.dropped.set(false);
+        }
+        self.failed_flushes = device.logged().counts().failed_flushes;
     }
 
     /// What the log says of the back end.
     fn follow(&mut self, device: &LoggedDevice) {
         let log = device.logged().log();
-        if !self.clients.broken {
-            self.clients.history.follows(log.tail().first, false);
-        }
+        self.clients.history.follows(log.tail().first, false);
+        self.clients.history.are_gone(device.logged().lost().iter().map(|lost| lost.sectors));
         self.ledger.add(Count::StateFull, u64::from(log.is_full()));
     }
 
@@ -382,6 +449,7 @@ impl World {
         let mut values = Vec::with_capacity(self.setup.sectors as usize * 2);
         self.backend.each_possible(&self.arena, |sector, value| values.push((sector, value)));
         let open = values.len() > self.setup.sectors as usize;
+        values.retain(|(sector, _)| !self.clients.history.is_gone(*sector));
         let found = promise::check(&self.clients.history, values);
         let at = found.unwrap_or_else(|wrong| panic!("without its log {wrong}"));
         let behind = self.clients.history.boundaries().len() - 1 - at.end();
@@ -399,12 +467,14 @@ impl World {
     fn crash(&mut self, device: Option<LoggedDevice>) {
         self.crashes += 1;
         self.fuse.disarm();
-        drop(device);
-        self.clients.crashed();
-        if self.log.dropped.take() {
-            self.clients.history.log_lost();
+        if let Some(device) = device {
+            self.clients.watch(device.logged().log());
+            self.ledger.add(Count::StatePassFailed, device.logged().counts().failed_bypasses);
+            self.ledger.add(Count::StateLostAlone, device.logged().bad_blocks());
         }
-        self.backend.dropped.set(false);
+        self.clients.crashed();
+        let mut losers = Losers { log: self.log.dropped.take(), backend: self.backend.dropped.take() };
+        (self.shaken_at, self.clients.history.shaken) = (None, false);
         let what = match self.dice.below(10) {
             0..4 => Count::FaultProcessCrash,
             4 | 5 => Count::FaultLogPower,
@@ -414,14 +484,16 @@ impl World {
         self.ledger.count(what, 0, 0);
         if matches!(what, Count::FaultLogPower | Count::FaultBothPower) {
             self.log.lose_power(&self.ledger, &mut self.dice);
-            self.clients.history.log_lost();
+            losers.log = true;
             if self.ledger.has(Bug::GroupMended) {
                 self.lies.mend(&self.log);
             }
         }
         if matches!(what, Count::FaultBackendPower | Count::FaultBothPower) {
             self.backend.lose_power(&self.ledger, &mut self.dice);
+            losers.backend = true;
         }
+        self.clients.history.lost(losers);
         // Whoever is told of a loss is gone.
         self.log.owes.set(false);
         self.backend.owes.set(self.backend.owes.get() && self.dice.chance(500));
@@ -434,7 +506,7 @@ impl World {
         self.clients.traffic = None;
         self.run_until(device, |world, _| world.clients.is_quiet());
         self.heal();
-        if self.clients.broken || self.ledger.is_cut() {
+        if device.logged().is_broken() || self.ledger.is_cut() {
             return;
         }
         // What came in doubt is told by a flush.
@@ -444,19 +516,29 @@ impl World {
             self.run_until(device, |world, device| world.clients.is_quiet() && device.logged().has_followed());
         }
         self.clients.troubled = false;
-        let all = self.setup.sectors;
-        for first in (0..all).step_by(500) {
-            let now_ns = self.ledger.now_ns();
-            self.clients.read(now_ns, first..(first + 500).min(all), false, device);
-        }
-        self.run_until(device, |world, device| world.clients.is_quiet() && device.logged().is_idle());
+        self.read_all(device, false);
+        self.run_until(device, |_, device| device.logged().is_idle());
         self.look();
         let medium = self.backend.medium.borrow();
         let values: Vec<Option<u64>> = medium.durable().chunks_exact(512).map(value_in).collect();
-        let all_there = self.clients.history.read(0, &values);
-        all_there.unwrap_or_else(|wrong| panic!("all is at rest, and the back end lacks something: {wrong}"));
         drop(medium);
+        for run in self.clients.history.there(u64::MAX) {
+            let here = self.clients.history.read(run.start, &values[run.start as usize..run.end as usize]);
+            here.unwrap_or_else(|wrong| panic!("all is at rest, and the back end lacks something: {wrong}"));
+        }
         self.ledger.count(Count::StateRest, 0, 0);
+    }
+
+    /// Reads all that is not gone.
+    fn read_all(&mut self, device: &mut LoggedDevice, settles: bool) {
+        for run in self.clients.history.there(500) {
+            self.run_until(device, |world, _| world.clients.has_room());
+            if !self.ledger.is_cut() {
+                let now_ns = self.ledger.now_ns();
+                self.clients.read(now_ns, run, settles, device);
+            }
+        }
+        self.run_until(device, |world, _| world.clients.is_quiet());
     }
 
     fn run_until(&mut self, device: &mut LoggedDevice, done: impl Fn(&Self, &LoggedDevice) -> bool) {
