@@ -21,8 +21,8 @@ pub(super) const BLOCK_SECTORS: u64 = 8;
 pub(super) const CONFIG: LoggedConfig = LoggedConfig {
     buffer_sectors: GROUP_SECTORS_MAX + BLOCK_SECTORS,
     log_reads_max: 8,
-    runs_max: 16,
-    run_sectors: 512,
+    runs_max: 64,
+    run_sectors: 256,
     retry_ns: 100_000_000,
     open_ns: 500_000_000,
     disk_timeout_ns: 10_000_000_000,
