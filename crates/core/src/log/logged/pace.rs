@@ -167,12 +167,17 @@ impl Logged {
         let is_open = !stalls && self.pace.is_open(now_ns, &self.load(now_ns));
         self.pace.stalls = stalls;
         if is_open {
-            let since_ns = self.pace.since_ns.take();
-            self.counts.throttled_ns += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+            self.waits_for_no_turn(now_ns);
         } else {
             self.pace.since_ns.get_or_insert(now_ns);
         }
         is_open
+    }
+
+    /// Whatever the first that waits is waiting for, it is not its turn.
+    pub(super) fn waits_for_no_turn(&mut self, now_ns: u64) {
+        let since_ns = self.pace.since_ns.take();
+        self.counts.throttled_ns += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
     }
 
     /// A change went into the log.

@@ -94,12 +94,16 @@ impl Logged {
                 }
                 Route::Wait => {
                     // What is left goes at once.
+                    self.waits_for_no_turn(now_ns);
                     self.log.close(false);
                     self.follow.flush_due = true;
                     return;
                 }
             }
             self.starved = rewrite == Rewrite::Later;
+            if self.starved {
+                self.waits_for_no_turn(now_ns);
+            }
             if !self.broken && (self.starved || !self.may_come(now_ns) || !self.admits(&request.sectors)) {
                 return;
             }
