@@ -73,7 +73,7 @@ pub(super) struct Pace {
     next_ns: u64,
     /// Since when the first that waits does so for its turn.
     since_ns: Option<u64>,
-    /// They wait for the back end, by its owner's choice.
+    /// They wait for something else than their turn.
     stalls: bool,
 }
 
@@ -159,6 +159,11 @@ impl Logged {
     #[must_use]
     pub fn is_lagging(&self, now_ns: u64) -> bool {
         self.lag_ns(now_ns) > self.policy.lag_max_ns
+    }
+
+    /// The first that waits does so for something else, until its pace is asked for.
+    pub(super) fn has_no_turn(&mut self) {
+        self.pace.stalls = true;
     }
 
     /// Whether the first that waits may go into the log, as far as its pace is concerned.

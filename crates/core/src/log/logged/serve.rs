@@ -85,7 +85,9 @@ impl Logged {
                 self.waiting.pop_front();
                 continue;
             }
-            match self.route(now_ns, waiting) {
+            let route = self.route(now_ns, waiting);
+            self.has_no_turn();
+            match route {
                 Route::Log => {}
                 Route::Around => {
                     self.waiting.pop_front();
