@@ -38,6 +38,11 @@ impl<T> Pending<T> {
         }
     }
 
+    /// All entries.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten()
+    }
+
     /// Where an entry is that `is` picks.
     pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<u32> {
         self.entries.iter().position(|entry| entry.as_ref().is_some_and(&is)).map(|at| at as u32)

@@ -134,6 +134,8 @@ pub struct LoggedDevice {
     status: LogStatus,
     loss: LossStatus,
     told: loss::Told,
+    /// Bytes that passed the log and were lost, not told to the layer above.
+    passed_and_lost: Vec<std::ops::Range<u64>>,
     /// Something happened that the status does not tell.
     is_stale: bool,
     status_ns: u64,
@@ -178,6 +180,21 @@ impl LoggedDevice {
                 self.logged.rest();
             }
             self.is_stale = true;
+        }
+    }
+
+    /// What passed the log and was lost may be a part of a write that is not answered yet: its client must not take it for done.
+    fn take_passed_and_lost(&mut self) {
+        let first = self.passed_and_lost.len();
+        let bytes = |sectors: std::ops::Range<u64>| sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
+        self.passed_and_lost.extend(self.logged.in_doubt().map(bytes));
+        for lost in &self.passed_and_lost[first..] {
+            for job in self.pending.iter_mut() {
+                let changes = !matches!(job.op.kind, OpKind::Read | OpKind::Flush);
+                if changes && job.op.offset < lost.end && lost.start < job.op.offset + job.op.length {
+                    job.result = Err(IoError::Lost);
+                }
+            }
         }
     }
 
@@ -433,6 +450,7 @@ impl Device for LoggedDevice {
             self.ended(now_ns, &ended);
         }
         self.ended_below = below;
+        self.take_passed_and_lost();
         self.take_policy(now_ns);
         self.poll_regions(now_ns);
         if self.loss.is_accepted() {
@@ -475,6 +493,6 @@ impl Device for LoggedDevice {
         let lost = self.logged.take_lost().into_iter();
         doubts.extend(lost.map(|sectors| Doubt { range: bytes(sectors), is_lost: false }));
         // But what passed the log is nowhere else.
-        doubts.extend(self.logged.in_doubt().map(|sectors| Doubt { range: bytes(sectors), is_lost: true }));
+        doubts.extend(self.passed_and_lost.drain(..).map(|range| Doubt { range, is_lost: true }));
     }
 }

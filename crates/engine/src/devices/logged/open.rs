@@ -372,6 +372,7 @@ impl LoggedDevice {
             status,
             loss,
             told: Told::default(),
+            passed_and_lost: Vec::new(),
             is_stale: true,
             status_ns: 0,
             gathers: false,
