@@ -17,6 +17,20 @@ pub enum Keep {
     Oldest(u32),
 }
 
+impl Keep {
+    /// By lot: nothing, all, half, or so many, in any order or in that of the writes.
+    #[must_use]
+    pub fn draw(dice: &mut Dice) -> Self {
+        match dice.below(5) {
+            0 => Self::Some(0),
+            1 => Self::Some(1000),
+            2 => Self::Oldest(dice.below(1001) as u32),
+            3 => Self::Some(500),
+            _ => Self::Some(dice.below(1001) as u32),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Logged {
     sector: u32,

@@ -425,13 +425,7 @@ pub(crate) fn print_of(arena: &Arena, frame: u32, at: u32, length: u32) -> u64 {
 
 /// A power loss over a disk that has no operation in flight.
 pub fn lose_power(disk: &Disk, ledger: &SharedLedger, dice: &mut Dice) -> u64 {
-    let keep = match dice.below(5) {
-        0 => Keep::Some(0),
-        1 => Keep::Some(1000),
-        2 => Keep::Oldest(dice.below(1001) as u32),
-        3 => Keep::Some(500),
-        _ => Keep::Some(dice.below(1001) as u32),
-    };
+    let keep = Keep::draw(dice);
     let gone = disk.medium.borrow_mut().lose(keep, dice);
     ledger.add(Count::FaultForgottenWrite, gone);
     ledger.mix(gone);

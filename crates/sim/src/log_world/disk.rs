@@ -168,13 +168,7 @@ impl Disk {
 
     /// Power is lost, and nothing is in flight. How many sectors are gone.
     pub fn lose_power(&self, ledger: &Ledger, dice: &mut Dice) {
-        let keep = match dice.below(5) {
-            0 => Keep::Some(0),
-            1 => Keep::Some(1000),
-            2 => Keep::Oldest(dice.below(1001) as u32),
-            3 => Keep::Some(500),
-            _ => Keep::Some(dice.below(1001) as u32),
-        };
+        let keep = Keep::draw(dice);
         let gone = self.medium.borrow_mut().lose(keep, dice);
         ledger.add(Count::FaultForgotten, gone);
         ledger.mix(gone);
