@@ -17,8 +17,9 @@ const STANDS_STILL: Duration = Duration::from_secs(60);
 /// Waits until the back end has what the volume's log has now.
 pub(super) fn follow(client: &AdminClient, volume: &str) -> Result<(), AskError> {
     let Some(now) = log_of(client, volume)? else { return Ok(()) };
-    let (target, begin) = (now.appended_record, Instant::now());
-    let (mut progress, mut moved) = (Progress::new(volume, &now), (now.followed_record, begin));
+    let (target, progress) = (now.appended_record, Progress::new(volume, &now));
+    let mut moved = (now.followed_record, now.run_bytes);
+    let mut moved_at = Instant::now();
     loop {
         let Some(log) = log_of(client, volume)? else { return Ok(()) };
         if log.followed_record >= target {
@@ -26,11 +27,11 @@ pub(super) fn follow(client: &AdminClient, volume: &str) -> Result<(), AskError>
             return Ok(());
         }
         progress.at(&log);
-        if log.followed_record != moved.0 || log.run_bytes != progress.run_bytes_before {
-            moved = (log.followed_record, Instant::now());
+        if (log.followed_record, log.run_bytes) != moved {
+            moved = (log.followed_record, log.run_bytes);
+            moved_at = Instant::now();
         }
-        progress.run_bytes_before = log.run_bytes;
-        if moved.1.elapsed() > STANDS_STILL {
+        if moved_at.elapsed() > STANDS_STILL {
             progress.end();
             let message = format!(
                 "volume \"{volume}\": its back end took nothing for {} s, and lacks {}; look at the log, and at the back end",
@@ -54,22 +55,19 @@ struct Progress<'a> {
     is_shown: bool,
     begin: Instant,
     run_bytes_begin: u64,
-    run_bytes_before: u64,
 }
 
 impl<'a> Progress<'a> {
     fn new(volume: &'a str, log: &WriteLog) -> Self {
         let is_shown = std::io::stderr().is_terminal();
-        let run_bytes = log.run_bytes;
-        Self { volume, is_shown, begin: Instant::now(), run_bytes_begin: run_bytes, run_bytes_before: run_bytes }
+        Self { volume, is_shown, begin: Instant::now(), run_bytes_begin: log.run_bytes }
     }
 
     fn at(&self, log: &WriteLog) {
         if !self.is_shown {
             return;
         }
-        let rate =
-            (log.run_bytes - self.run_bytes_begin.min(log.run_bytes)) as f64 / self.begin.elapsed().as_secs_f64();
+        let rate = log.run_bytes.saturating_sub(self.run_bytes_begin) as f64 / self.begin.elapsed().as_secs_f64();
         let left = if rate >= 1.0 { format!(", about {:.0} s", log.dirty_bytes as f64 / rate) } else { String::new() };
         let (dirty, rate) = (size_rounded(log.dirty_bytes), size_rounded(rate as u64));
         let _ = write!(std::io::stderr(), "\r\x1b[K{}: {dirty} to write back, {rate}/s{left}", self.volume);
