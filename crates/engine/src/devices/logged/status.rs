@@ -37,8 +37,6 @@ pub struct LogSnapshot {
     pub policy: LogPolicy,
     /// What happened so far.
     pub counts: LoggedCounts,
-    /// The log's disk failed: it takes nothing more.
-    pub is_broken: bool,
     /// Everything is on the back end, for good.
     pub has_followed: bool,
     /// And the region map says so.
@@ -64,7 +62,6 @@ impl LogSnapshot {
             is_lagging: logged.is_lagging(now_ns),
             policy: logged.policy(),
             counts: logged.counts(),
-            is_broken: logged.is_broken(),
             has_followed: logged.has_followed(),
             is_settled: logged.is_settled(),
         }
