@@ -12,17 +12,12 @@
 //! Rejected: an array by block (a log of any 512-byte extents in volumes of terabytes); a mask for each page (sectors of
 //! one block may be in eight records).
 
+use super::span::{Span, cut};
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 /// Names a record: its place in the order of all that the volume's log ever took.
 pub type RecordId = u64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    end: u64,
-    record: RecordId,
-}
 
 /// A run of sectors that one record holds, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +31,7 @@ pub struct Stretch {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct ExtentMap {
-    spans: BTreeMap<u64, Span>,
+    spans: BTreeMap<u64, Span<RecordId>>,
     /// In all spans.
     sectors: u64,
 }
@@ -65,14 +60,14 @@ impl ExtentMap {
         assert!(sectors.start < sectors.end, "a record has sectors");
         self.cut(&sectors);
         self.sectors += sectors.end - sectors.start;
-        self.spans.insert(sectors.start, Span { end: sectors.end, record });
+        self.spans.insert(sectors.start, Span { end: sectors.end, of: record });
     }
 
     /// The record leaves: what it holds of these sectors, it holds no more.
     pub fn remove(&mut self, sectors: Range<u64>, record: RecordId) {
         let mut from = sectors.start;
         while let Some((&first, &span)) = self.spans.range(from..sectors.end).next() {
-            if span.record == record {
+            if span.of == record {
                 self.spans.remove(&first);
                 self.sectors -= span.end - first;
             }
@@ -90,7 +85,7 @@ impl ExtentMap {
         if let Some((_, span)) = self.spans.range(..=sectors.start).next_back()
             && span.end > sectors.start
         {
-            return Some(stretch(span.end, Some(span.record)));
+            return Some(stretch(span.end, Some(span.of)));
         }
         let next = self.spans.range(sectors.start..sectors.end).next();
         Some(stretch(next.map_or(sectors.end, |(first, _)| *first), None))
@@ -104,7 +99,7 @@ impl ExtentMap {
             return self.first(&(from..u64::MAX));
         }
         let (first, span) = self.spans.range(from..).next()?;
-        Some(Stretch { sectors: *first..span.end, record: Some(span.record) })
+        Some(Stretch { sectors: *first..span.end, record: Some(span.of) })
     }
 
     /// Whether a record holds any of the sectors.
@@ -115,24 +110,7 @@ impl ExtentMap {
 
     /// Takes the sectors out of every span.
     pub(super) fn cut(&mut self, sectors: &Range<u64>) {
-        if let Some((_, span)) = self.spans.range_mut(..sectors.start).next_back()
-            && span.end > sectors.start
-        {
-            let tail = *span;
-            span.end = sectors.start;
-            self.sectors -= tail.end.min(sectors.end) - sectors.start;
-            if tail.end > sectors.end {
-                self.spans.insert(sectors.end, tail);
-                return;
-            }
-        }
-        while let Some((&first, &span)) = self.spans.range(sectors.start..sectors.end).next() {
-            self.spans.remove(&first);
-            self.sectors -= span.end.min(sectors.end) - first;
-            if span.end > sectors.end {
-                self.spans.insert(sectors.end, span);
-            }
-        }
+        self.sectors -= cut(&mut self.spans, sectors);
     }
 }
 

@@ -38,6 +38,7 @@ mod map;
 mod record;
 mod recovery;
 mod ring;
+mod span;
 mod write_back;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! Memory: 32 bytes an extent and a tree's slack, at most 64. Who inserts sees to the bound: a removal adds one extent at
 //! most, an insertion two.
 
+use super::super::span::{Span, cut};
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
@@ -17,16 +18,10 @@ pub struct LostExtent {
     pub epoch: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    end: u64,
-    epoch: Option<u64>,
-}
-
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostExtents {
-    spans: BTreeMap<u64, Span>,
+    spans: BTreeMap<u64, Span<Option<u64>>>,
     sectors: u64,
 }
 
@@ -51,7 +46,7 @@ impl LostExtents {
 
     /// All, by first sector.
     pub fn iter(&self) -> impl Iterator<Item = LostExtent> + '_ {
-        self.spans.iter().map(|(first, span)| LostExtent { sectors: *first..span.end, epoch: span.epoch })
+        self.spans.iter().map(|(first, span)| LostExtent { sectors: *first..span.end, epoch: span.of })
     }
 
     /// Whether any of the sectors is lost.
@@ -67,7 +62,7 @@ impl LostExtents {
         let begin = self.spans.range(..sectors.start).next_back().map_or(sectors.start, |(first, _)| *first);
         self.spans.range(begin..sectors.end.max(begin)).filter_map(move |(first, span)| {
             let part = (*first).max(sectors.start)..span.end.min(sectors.end);
-            (!part.is_empty()).then_some(LostExtent { sectors: part, epoch: span.epoch })
+            (!part.is_empty()).then_some(LostExtent { sectors: part, epoch: span.of })
         })
     }
 
@@ -94,37 +89,20 @@ impl LostExtents {
         self.sectors += sectors.end - sectors.start;
         let Range { mut start, mut end } = sectors;
         if let Some((&first, &span)) = self.spans.range(..start).next_back()
-            && span == (Span { end: start, epoch })
+            && span == (Span { end: start, of: epoch })
         {
             start = first;
         }
-        if let Some(next) = self.spans.get(&end).copied().filter(|next| next.epoch == epoch) {
+        if let Some(next) = self.spans.get(&end).copied().filter(|next| next.of == epoch) {
             self.spans.remove(&end);
             end = next.end;
         }
-        self.spans.insert(start, Span { end, epoch });
+        self.spans.insert(start, Span { end, of: epoch });
     }
 
     /// These are not.
     pub fn remove(&mut self, sectors: Range<u64>) {
-        if let Some((_, span)) = self.spans.range_mut(..sectors.start).next_back()
-            && span.end > sectors.start
-            && !sectors.is_empty()
-        {
-            let tail = *span;
-            span.end = sectors.start;
-            self.sectors -= tail.end.min(sectors.end) - sectors.start;
-            if tail.end > sectors.end {
-                self.spans.insert(sectors.end, tail);
-            }
-        }
-        while let Some((&first, &span)) = self.spans.range(sectors.clone()).next() {
-            self.spans.remove(&first);
-            self.sectors -= span.end.min(sectors.end) - first;
-            if span.end > sectors.end {
-                self.spans.insert(sectors.end, span);
-            }
-        }
+        self.sectors -= cut(&mut self.spans, &sectors);
     }
 }
 
