@@ -186,8 +186,7 @@ impl LoggedDevice {
     /// What passed the log and was lost may be a part of a write that is not answered yet: its client must not take it for done.
     fn take_passed_and_lost(&mut self) {
         let first = self.passed_and_lost.len();
-        let bytes = |sectors: std::ops::Range<u64>| sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
-        self.passed_and_lost.extend(self.logged.in_doubt().map(bytes));
+        self.passed_and_lost.extend(self.logged.in_doubt().map(bytes_of));
         for lost in &self.passed_and_lost[first..] {
             for job in self.pending.iter_mut() {
                 let changes = !matches!(job.op.kind, OpKind::Read | OpKind::Flush);
@@ -410,6 +409,11 @@ impl LoggedDevice {
     }
 }
 
+/// Sectors as bytes.
+fn bytes_of(sectors: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES
+}
+
 /// Of sectors of the volume.
 fn of_sectors(id: OrderId, kind: OpKind, sectors: &std::ops::Range<u64>) -> DeviceOp {
     plain(id, kind, sectors.start * SECTOR_BYTES, (sectors.end - sectors.start) * SECTOR_BYTES)
@@ -489,9 +493,8 @@ impl Device for LoggedDevice {
         self.backend.in_doubt(doubts);
         doubts[first..].iter_mut().for_each(|doubt| doubt.is_lost = false);
         // What is cached of what is lost is not what will be read of it, when it is accepted.
-        let bytes = |sectors: std::ops::Range<u64>| sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
         let lost = self.logged.take_lost().into_iter();
-        doubts.extend(lost.map(|sectors| Doubt { range: bytes(sectors), is_lost: false }));
+        doubts.extend(lost.map(|sectors| Doubt { range: bytes_of(sectors), is_lost: false }));
         // But what passed the log is nowhere else.
         doubts.extend(self.passed_and_lost.drain(..).map(|range| Doubt { range, is_lost: true }));
     }
