@@ -12,6 +12,7 @@
 //! - after an operation ended, the device no longer touches its frame;
 //! - operations that overlap are not ordered: the caller orders them.
 
+use forebay_core::VolumeId;
 pub use forebay_core::{FrameId, IoError};
 
 use crate::reactor::Reactor;
@@ -102,6 +103,11 @@ pub trait Device {
     /// Starts an operation. Refusal is a completion too.
     fn submit(&mut self, now_ns: u64, op: DeviceOp);
 
+    /// The same for a volume: a device that several volumes share takes it from that one's share. Layers pass it on.
+    fn submit_for(&mut self, now_ns: u64, _volume: VolumeId, op: DeviceOp) {
+        self.submit(now_ns, op);
+    }
+
     /// Appends what ended since the last call.
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>);
 
@@ -147,6 +153,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
         (**self).submit(now_ns, op);
+    }
+    fn submit_for(&mut self, now_ns: u64, volume: VolumeId, op: DeviceOp) {
+        (**self).submit_for(now_ns, volume, op);
     }
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         (**self).poll(now_ns, done);

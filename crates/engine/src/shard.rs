@@ -148,6 +148,8 @@ pub struct Shard<R, F> {
     parts: ShardParts<R, F>,
     actions: Actions,
     pending: Vec<Pending>,
+    /// By volume.
+    spaces: Vec<u32>,
     metadata_free: Vec<FrameId>,
     generation_op: Option<OpId>,
     /// Stores that are kept back; since when.
@@ -184,6 +186,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             parts,
             actions: Actions::new(),
             pending: Vec::with_capacity(1024),
+            spaces: config.volumes.iter().map(|volume| volume.space).collect(),
             metadata_free: (first..first + metadata).rev().map(FrameId).collect(),
             generation_op: None,
             stores: Vec::with_capacity(STORES_HELD_MAX),
@@ -518,7 +521,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         let length = u64::from(blocks * BLOCK_BYTES);
         let op = DeviceOp { token: u64::from(op.0), kind, offset, length, frame, at };
         if kind == OpKind::Read {
-            return disk.device.submit(now_ns, op);
+            return self.start_on_slot(now_ns, op);
         }
         if self.stores.is_empty() {
             self.stores_since_ns = now_ns;
@@ -531,10 +534,18 @@ impl<R: Reactor, F: Front> Shard<R, F> {
 
     /// Starts what was kept back.
     fn start_stores(&mut self, now_ns: u64) {
-        let Some(disk) = &mut self.parts.disk else { return };
-        for op in self.stores.drain(..) {
-            disk.device.submit(now_ns, op);
+        let mut stores = std::mem::take(&mut self.stores);
+        for op in stores.drain(..) {
+            self.start_on_slot(now_ns, op);
         }
+        self.stores = stores;
+    }
+
+    /// From the share of the volume whose page it is.
+    fn start_on_slot(&mut self, now_ns: u64, op: DeviceOp) {
+        let Pending::Slot { key, .. } = self.pending[op.token as usize] else { unreachable!("a slot's blocks") };
+        let volume = self.spaces.iter().position(|space| *space == key.space).expect("the page of a volume");
+        self.disk().device.submit_for(now_ns, VolumeId(volume as u16), op);
     }
 
     fn disk(&mut self) -> &mut ShardDisk {

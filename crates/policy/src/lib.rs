@@ -5,6 +5,7 @@
 //! | [`evict`] | which page leaves when room is needed |
 //! | [`admit`] | whether a missed page is worth a write to the cache disk |
 //! | [`prefetch`] | whether a request continues a sequential stream |
+//! | [`queue`] | which operation a device that is shared does next |
 //! | [`split`] | which path serves a hit |
 //! | [`rng`] | seeded pseudo-random numbers, and the mixer for key hashes |
 //!
@@ -21,5 +22,6 @@ extern crate alloc;
 pub mod admit;
 pub mod evict;
 pub mod prefetch;
+pub mod queue;
 pub mod rng;
 pub mod split;

@@ -7,7 +7,7 @@
 //! | [`memory`]: RAM | [`recording`]: counts by kind |
 //! | | [`sectors`]: 512-byte sectors over larger ones |
 //! | | [`logged`]: a write-back log before a back end |
-//! | | [`shared`]: one device for several users |
+//! | | [`shared`]: one device for several volumes, by weight |
 //!
 //! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
 //! [`crate::device`].

@@ -100,6 +100,8 @@ pub struct VolumeSetup {
     pub log_bytes: u64,
     /// What the log's owner chose.
     pub log_policy: LogPolicy,
+    /// Its share of the cache disk.
+    pub weight: u32,
     /// The way to its back end.
     pub backend: PathModel,
     /// The link that the way leads over, if it is shared: its place in [`Setup::links`], and how many flows the volume
@@ -136,6 +138,7 @@ impl Setup {
             mode: WriteMode::Through,
             log_bytes: 0,
             log_policy: LogPolicy::default(),
+            weight: 100,
             backend,
             link: None,
             load,
@@ -459,16 +462,14 @@ fn open_logs(
     (arena, mut first_frame): (&Rc<Arena>, u32),
 ) -> Opened {
     let area = |at: usize| planned.disk.log(VolumeId(at as u16));
-    let logs = (0..stations.len()).filter_map(area).count();
-    if logs == 0 {
+    if (0..stations.len()).filter_map(area).count() == 0 {
         let none = stations.iter().map(|_| None).collect();
         return (device, stations, none);
     }
     let mut reactor = VirtualTime { now_ns: Rc::default(), stop_ns: Rc::default() };
-    let mut handles = Shared::split(device, 1 + logs).into_iter().map(|handle| Box::new(handle) as Box<dyn Device>);
-    let mut handle = || handles.next().expect("a handle each");
-    let cache = handle();
-    let open = |(at, backend): (usize, Box<dyn Device>)| {
+    let weights: Vec<u32> = setup.volumes.iter().map(|volume| volume.weight).collect();
+    let (cache, handles) = Shared::split(device, &weights);
+    let open = |(at, (backend, handle)): (usize, (Box<dyn Device>, Shared))| {
         let Some(area) = area(at) else { return (backend, None) };
         let place = LogPlace {
             offset: area.offset,
@@ -477,15 +478,16 @@ fn open_logs(
             space: planned.disk.space(VolumeId(at as u16)),
             in_use: false,
         };
-        let parts = LoggedParts { disk: handle(), place, backend, regions: None, arena: Rc::clone(arena), first_frame };
+        let disk = Box::new(handle);
+        let parts = LoggedParts { disk, place, backend, regions: None, arena: Rc::clone(arena), first_frame };
         first_frame += LoggedDevice::frames(arena.frame_bytes());
         let log = LoggedDevice::open(parts, &mut reactor).unwrap_or_else(|error| panic!("{error}"));
         log.control().set(setup.volumes[at].log_policy);
         let status = log.status();
         (Box::new(log) as Box<dyn Device>, Some(status))
     };
-    let (backends, statuses) = stations.into_iter().enumerate().map(open).unzip();
-    (cache, backends, statuses)
+    let (backends, statuses) = stations.into_iter().zip(handles).enumerate().map(open).unzip();
+    (Box::new(cache), backends, statuses)
 }
 
 fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {
