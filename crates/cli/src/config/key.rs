@@ -185,6 +185,9 @@ pub const KEYS: &[Key] = &[
     key("volume.on_lag", Kind::Choice(&["stall", "continue"]), Default("continue"),
         "With a log: what happens when the back end does not answer for longer than `lag_max`. `continue`: writes go on until \
          the log is full. `stall`: they wait, so that no more than that is lost with the cache disk."),
+    key("volume.weight", Kind::Count(1, 1000), Default("100"),
+        "Its share of the cache disk, for its log and its cached pages, while several volumes want it at once: one of weight 200 \
+         gets twice as much as one of 100."),
     key("volume.connections", Kind::Count(1, 16), Default("4"),
         "Connections to an NBD back end, where its export allows several."),
     key("volume.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),

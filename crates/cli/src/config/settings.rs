@@ -93,6 +93,8 @@ pub struct VolumeSettings {
     pub log_bytes: u64,
     /// What is promised of it in write-back.
     pub log_policy: LogPolicy,
+    /// Its share of the cache disk.
+    pub weight: u32,
     /// Connections to an NBD back end.
     pub connections: u32,
     /// Deadline of a request to the back end.
@@ -217,6 +219,7 @@ impl VolumeSettings {
             mode: sound("volume.mode", scope.choice("volume.mode").and_then(WriteMode::from_name)),
             log_bytes: log_bytes(scope),
             log_policy: log_policy(scope),
+            weight: number("volume.weight") as u32,
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
             split: split_of(scope),

@@ -210,7 +210,7 @@ fn unknown_keys_name_the_nearest() {
     }
     expect(
         &volume("backend = \"/nonexistent/v\"\nmodus = \"through\"\npaced = { rat = \"1MB/s\" }"),
-        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, log, durability, fua, bypass, bypass_min, lag_max, on_lag, connections, timeout, split, paced\n\
+        "f.toml:5:1: unknown key \"modus\" in [[volume]]; known here: name, backend, mode, log, durability, fua, bypass, bypass_min, lag_max, on_lag, weight, connections, timeout, split, paced\n\
          f.toml:6:11: unknown key \"rat\" in [volume.paced]; nearest: \"rate\"\n",
     );
 }

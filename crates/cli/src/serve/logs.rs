@@ -141,15 +141,17 @@ pub(super) fn open_all(
 ) -> Result<Opened, LogError> {
     let Around { arena, first_frame, reactor, wake, .. } = around;
     let places: Vec<Option<LogPlace>> = (0..backends.len()).map(|at| place(disk, VolumeId(at as u16))).collect();
-    let count = places.iter().flatten().count();
+    let has_logs = places.iter().any(Option::is_some);
     let mut frame = first_frame;
+    let weights: Vec<u32> = settings.volumes.iter().map(|volume| volume.weight).collect();
     let (mut cache, mut handles) = (device, Vec::new().into_iter());
-    if count > 0 {
-        handles = Shared::split(cache, 1 + count).into_iter();
-        cache = Box::new(handles.next().expect("the cache's own"));
+    if has_logs || weights.windows(2).any(|two| two[0] != two[1]) {
+        let (of_cache, of_volumes) = Shared::split(cache, &weights);
+        (cache, handles) = (Box::new(of_cache), of_volumes.into_iter());
     }
     let (mut devices, mut logs) = (Vec::new(), Vec::new());
     for ((backend, place), volume) in backends.drain(..).zip(places).zip(&settings.volumes) {
+        let handle = handles.next();
         let Some(place) = place else {
             nothing_is_lost(settings, volume)?;
             devices.push(backend);
@@ -161,7 +163,7 @@ pub(super) fn open_all(
         let state_dir = &settings.cache.state_dir;
         let regions = RegionMapFile::open(state_dir, &volume.name, identity, Some(wake.clone()))?;
         let parts = LoggedParts {
-            disk: Box::new(handles.next().expect("a handle each")),
+            disk: Box::new(handle.expect("where there are logs the disk is shared")),
             place,
             backend,
             arena: Rc::clone(arena),
@@ -183,7 +185,7 @@ pub(super) fn open_all(
         devices.push(Box::new(device));
     }
     *backends = devices;
-    if count > 0 {
+    if has_logs {
         let scratch = (&**arena, FrameId(first_frame));
         disk.logs_are_open(&mut *cache, reactor, scratch).map_err(|error| LogError::Disk { error })?;
     }
