@@ -4,6 +4,7 @@
 //! they are handed over and when the client has taken them; in between nobody may touch them. When the power is out,
 //! nothing comes from clients any more, and no answer reaches one.
 
+use crate::back::epochs::Epochs;
 use crate::bug::Bug;
 use crate::content::{SECTOR_BYTES, fill, value_in};
 use crate::dice::Dice;
@@ -418,6 +419,15 @@ impl SimFront {
         assert!(excused, "request {tag} failed with {error:?} for no reason: {request:?}");
     }
 
+    /// A read failed: perhaps since nobody has what it asked for.
+    fn count_lost(&self, request: &Request) {
+        let oracle = self.shared.oracle.borrow();
+        let is_gone = |epochs: &Epochs| {
+            (request.first..request.first + request.count).any(|sector| epochs.is_gone(request.volume, sector))
+        };
+        self.ledger.add(Count::StateLostRead, u64::from(oracle.epochs.as_ref().is_some_and(is_gone)));
+    }
+
     fn change_ended(&self, request: &Request, result: Result<(), ReplyError>) {
         let Some(change) = request.change else { return };
         let ended = match result {
@@ -561,6 +571,7 @@ impl Front for SimFront {
         match request.ask {
             Ask::Read => {
                 assert!(result.is_err(), "a read is answered with bytes");
+                self.count_lost(&request);
                 self.shared.oracle.borrow_mut().read_fails(request.begin);
             }
             Ask::Flush => self.flush_ended(&request, result),

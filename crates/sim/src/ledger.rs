@@ -90,6 +90,10 @@ counts! {
     FlushDisk: "action", "flush cache disk";
     ScanTable: "action", "scan table";
     MarkClean: "action", "mark clean";
+    WriteGroup: "action", "write group of a log";
+    WriteTail: "action", "write tail of a log";
+    ReadLog: "action", "read log";
+    WritePasses: "action", "write passes a log";
     RaiseGeneration: "action", "raise generation";
     NoticeDetached: "action", "notice: cache disk given up";
     NoticeBadBlock: "action", "notice: bad block";
@@ -126,6 +130,48 @@ counts! {
     FaultTornWrite: "fault", "write torn by a crash";
     FaultForgottenWrite: "fault", "unflushed write gone after a crash";
 
+    FaultDiskPower: "fault", "cache disk loses power with the process";
+    FaultBackendPower: "fault", "back end loses power with the process";
+    FaultDiskReplaced: "fault", "another cache disk after a crash";
+
+    CrashAtIo: "crash", "after so many I/Os";
+    CrashBetween: "crash", "between two turns";
+    CrashAtRest: "crash", "at rest";
+    CrashStopping: "crash", "in the middle of an orderly stop";
+    CrashGroup: "crash", "group of a log begun";
+    CrashTail: "crash", "tail of a log begun";
+    CrashReadLog: "crash", "read of a log begun";
+    CrashRun: "crash", "run of the write-back begun";
+    CrashZero: "crash", "zeroing of the back end begun";
+    CrashPasses: "crash", "write that passes a log begun";
+    CrashBackendFlush: "crash", "flush of the back end begun";
+    CrashBackendDone: "crash", "back end did something";
+    CrashDiskFlush: "crash", "flush of the cache disk begun";
+    CrashDiskDone: "crash", "cache disk did something";
+    CrashSlot: "crash", "write of a slot begun";
+    CrashTable: "crash", "write of the table begun";
+    CrashIntent: "crash", "write of an intent map begun";
+    CrashReply: "crash", "reply given";
+    CrashOpening: "crash", "while logs are opened";
+    CrashSettling: "crash", "while what was recovered is read";
+
+    StateImage: "state", "back end looked at without the cache disk";
+    StateImageOpen: "state", "back end held more than one value of a sector";
+    StateImageFollows: "state", "back end was at the last boundary";
+    StateImageLags: "state", "back end was eight boundaries behind, or more";
+    StateBack: "state", "write-back";
+    StateBackThrough: "state", "write-through, over a log";
+    StatePolicyLocal: "state", "a flush is for the log";
+    StatePolicyBackend: "state", "a flush is for the back end";
+    StateLogRecovered: "state", "records recovered";
+    StateLogEmpty: "state", "empty log recovered";
+    StateLogAgain: "state", "crash while a start was not over";
+    StateLogFull: "state", "log full";
+    StateSettled: "state", "volume read whole after a start";
+    StateLost: "state", "start with sectors lost";
+    StateLossAccepted: "state", "loss accepted";
+    StateLostRead: "state", "read of what is lost refused";
+    StateBelowQueued: "state", "eight requests in flight below the cache";
     StateMemoryHit: "state", "hit in memory";
     StateDiskHit: "state", "hit on disk";
     StateSplitHit: "state", "hit served by the back end";
@@ -172,6 +218,10 @@ pub struct Ledger<C = Count, B = Bug> {
     ios: Cell<u64>,
     /// The first I/O that has no effect.
     cut_at: Cell<u64>,
+    /// The power goes out at the n-th of a kind.
+    fuse: Cell<Option<(usize, u64)>>,
+    /// Somebody blocks until an operation ends, and has to be told when it cannot.
+    pub is_awaited: Cell<bool>,
     bug: Option<B>,
     verbose: bool,
     counted: PhantomData<C>,
@@ -190,6 +240,8 @@ impl<C: Counted, B: Copy + PartialEq> Ledger<C, B> {
             digest: Cell::new(0),
             ios: Cell::new(0),
             cut_at: Cell::new(u64::MAX),
+            fuse: Cell::new(None),
+            is_awaited: Cell::new(false),
             bug,
             verbose,
             counted: PhantomData,
@@ -216,6 +268,16 @@ impl<C: Counted, B: Copy + PartialEq> Ledger<C, B> {
             let (group, text) = what.name();
             self.say(|| format!("{group}: {text} ({a}, {b})"));
         }
+        match self.fuse.get() {
+            Some((armed, 0)) if armed == what.place() && !self.is_cut() => self.cut_after(0),
+            Some((armed, nth)) if armed == what.place() && nth > 0 => self.fuse.set(Some((armed, nth - 1))),
+            _ => {}
+        }
+    }
+
+    /// The power goes out when this is counted for the n-th time from now, beginning at 0.
+    pub fn cut_at(&self, what: C, nth: u64) {
+        self.fuse.set(Some((what.place(), nth)));
     }
 
     /// A device is given an operation, or ends one. False: the power is out, and it has no effect.
@@ -233,11 +295,13 @@ impl<C: Counted, B: Copy + PartialEq> Ledger<C, B> {
 
     /// The power goes out after so many I/Os from now.
     pub fn cut_after(&self, ios: u64) {
+        self.fuse.set(None);
         self.cut_at.set(self.ios.get() + ios);
     }
 
     /// The power is on, and stays on.
     pub fn restore(&self) {
+        self.fuse.set(None);
         self.cut_at.set(u64::MAX);
     }
 
@@ -251,6 +315,12 @@ impl<C: Counted, B: Copy + PartialEq> Ledger<C, B> {
     #[must_use]
     pub fn has(&self, bug: B) -> bool {
         self.bug == Some(bug)
+    }
+
+    /// The bug that the run has.
+    #[must_use]
+    pub fn bug(&self) -> Option<B> {
+        self.bug
     }
 
     /// Counts `n` at once.

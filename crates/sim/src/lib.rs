@@ -22,6 +22,7 @@
 //! Limits: one shard. The order of events in a turn is the shard's. A modelled disk does not lie about flush.
 #![forbid(unsafe_code)]
 
+pub mod back;
 pub mod bug;
 pub mod content;
 pub mod dice;
@@ -37,6 +38,7 @@ pub mod nbd_server;
 pub mod oracle;
 pub mod pace;
 pub mod setup;
+pub mod span;
 pub mod sweep;
 pub mod table_check;
 pub mod traffic;

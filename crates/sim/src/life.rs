@@ -1,5 +1,7 @@
 //! One life of the process: attached from what is on the disks, run by turns, ended by a crash or in order.
 
+use crate::back::logs::{self, Around};
+use crate::back::seam::SharedLog;
 use crate::bug::Bug;
 use crate::front::{FrontVolume, SimFront};
 use crate::host::SimHost;
@@ -53,6 +55,9 @@ pub struct Life {
     pub until_ns: Rc<Cell<u64>>,
     /// Pages that the table said.
     pub had_table: bool,
+    /// Of its volumes, if they write back.
+    pub logs: Vec<SharedLog>,
+    arena: Rc<Arena>,
     ledger: SharedLedger,
     tick_ns: u64,
     still_turns: u32,
@@ -63,21 +68,40 @@ impl Life {
     #[must_use]
     pub fn begin(machine: &mut Machine) -> Self {
         machine.ledger.restore();
-        let setup = LifeSetup::draw(&mut machine.dice, &machine.setup);
+        Self::try_begin(machine).expect("nothing cuts it short")
+    }
+
+    /// The same. `None`: the power went out before it was done.
+    #[must_use]
+    pub fn try_begin(machine: &mut Machine) -> Option<Self> {
+        let mut setup = LifeSetup::draw(&mut machine.dice, &machine.setup);
+        if let Some(back) = &machine.back {
+            back.change(&mut setup, &machine.setup);
+        }
         let planned = machine.disk.is_some().then(|| attach(machine, &setup));
         let config = config(machine, &setup, planned.as_ref());
         machine.ledger.say(|| format!("start: {config:?}"));
         let metadata = Shard::<SimReactor, SimFront>::metadata_frames(&config);
         let coarse = machine.setup.volumes.iter().filter(|v| v.backend == BackendKind::Coarse).count() as u32;
-        let frames = config.frames + metadata + coarse * BOUNCE_FRAMES;
+        let own_frames = config.frames + metadata + coarse * BOUNCE_FRAMES;
+        let frames = own_frames + logs::frames(machine, setup.page_bytes);
         let arena = Rc::new(Arena::new(frames, setup.page_bytes).expect("memory for frames"));
-        for frame in 0..frames {
+        for frame in 0..own_frames {
             arena.with_bytes_mut(frame, 0, setup.page_bytes, |bytes| bytes.fill(POISON));
         }
         let until_ns = Rc::new(Cell::new(u64::MAX));
         let had_table = planned.as_ref().is_some_and(|plan| plan.recover);
-        let disk = planned.map(|plan| disk_of(machine, &arena, plan.disk));
-        let backends = backends(machine, &arena, config.frames + metadata);
+        let mut disk = planned.as_ref().map(|plan| disk_of(machine, &arena, plan.disk.clone()));
+        let mut backends = backends(machine, &arena, config.frames + metadata);
+        let mut logs = Vec::new();
+        if machine.back.is_some() {
+            let reactor = || SimReactor { ledger: Rc::clone(&machine.ledger), until_ns: Rc::clone(&until_ns) };
+            let (mut settles, reactor) = (reactor(), reactor());
+            let around = Around { arena: &arena, own_frames, first_frame: own_frames, reactor };
+            let (opened, found) = logs::open_all(machine, disk.take()?, &mut backends, around)?;
+            (disk, logs) = (Some(opened), found);
+            crate::back::world::begun(machine, planned.as_ref()?, &logs, &arena, &mut settles)?;
+        }
         let volumes = config.volumes.iter().map(|v| FrontVolume { sectors: v.bytes / 512, mode: v.mode }).collect();
         let ledger = Rc::clone(&machine.ledger);
         let front = SimFront::new(
@@ -97,7 +121,7 @@ impl Life {
         );
         let parts = ShardParts {
             cache: Cache::new(config.clone()).expect("a sound configuration"),
-            arena,
+            arena: Rc::clone(&arena),
             metadata_frame: FrameId(config.frames),
             reactor: SimReactor { ledger: Rc::clone(&ledger), until_ns: Rc::clone(&until_ns) },
             front,
@@ -107,7 +131,19 @@ impl Life {
             commands: None,
         };
         let shard = Shard::new(parts, &config);
-        Self { shard, setup, until_ns, had_table, ledger, tick_ns: 0, still_turns: 0 }
+        Some(Self { shard, setup, until_ns, had_table, logs, arena, ledger, tick_ns: 0, still_turns: 0 })
+    }
+
+    /// All frames.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The back ends have all that the logs have.
+    #[must_use]
+    pub fn logs_have_followed(&self) -> bool {
+        self.logs.iter().all(|log| log.borrow().logged().has_followed())
     }
 
     /// One turn of the loop.
@@ -153,7 +189,7 @@ impl Life {
                 WriteMode::Around => Count::StateAround,
                 WriteMode::Pass => Count::StatePass,
                 WriteMode::ReadOnly => Count::StateReadOnly,
-                WriteMode::Back => unreachable!("not drawn"),
+                WriteMode::Back => Count::StateBack,
             };
             add(what, 1);
         }
@@ -170,7 +206,7 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
         identity: at as u64 + 1,
         bytes: volume.bytes(),
         mtime_ns: 1_000_000 + at as i64,
-        log_bytes: 0,
+        log_bytes: volume.log_bytes,
     };
     let facts: Vec<VolumeFacts> = volumes.iter().enumerate().map(facts).collect();
     let cold = machine.dice.chance(20);
@@ -196,8 +232,9 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
             planned => planned,
         };
         let mut planned = planned.unwrap_or_else(|refusal| panic!("the cache disk is refused: {refusal}"));
-        if planned.recover {
-            check_table(&disk.medium.borrow(), &planned, &machine.truth(), &machine.ledger);
+        // Behind logs there is only a part of the truth: there it is checked when they are open.
+        if planned.recover && machine.back.is_none() {
+            check_table(&disk.medium.borrow(), &planned, &machine.truth(), |_, _| false, &machine.ledger);
         }
         machine.generation.value.set(Some(planned.generation));
         let crashes = attempt < 3 && machine.dice.chance(80);
@@ -226,6 +263,9 @@ fn carry_out(machine: &mut Machine, planned: &Plan, crashes: bool) -> bool {
         if nth == stop {
             machine.ledger.count(Count::FaultCrashWhileAttaching, nth as u64, 0);
             crate::model_device::lose_power(disk, &machine.ledger, &mut machine.dice);
+            if machine.back.is_some() {
+                machine.all_lose();
+            }
             // The first superblock of all may be torn, and there is no other.
             machine.superblock_doubtful |= planned.notices.contains(&Notice::Formatted);
             return false;
@@ -289,10 +329,12 @@ fn config(machine: &mut Machine, setup: &LifeSetup, planned: Option<&Plan>) -> C
 
 fn disk_of(machine: &mut Machine, arena: &Rc<Arena>, format: CacheDisk) -> ShardDisk {
     let disk = machine.disk.as_ref().expect("there is a cache disk");
-    let bounds = [8192, TABLE_OFFSET, format.layout().data_offset()];
+    let logs = if machine.back.is_some() { format.layout().device_bytes() } else { u64::MAX };
+    let bounds = [8192, TABLE_OFFSET, format.layout().data_offset(), logs];
     let role = Role::CacheDisk { bounds };
     let dice = machine.dice.fork();
-    let device = ModelDevice::new(Rc::clone(disk), Rc::clone(arena), Rc::clone(&machine.ledger), role, 4096, dice);
+    let sector = if machine.back.is_some() { 512 } else { 4096 };
+    let device = ModelDevice::new(Rc::clone(disk), Rc::clone(arena), Rc::clone(&machine.ledger), role, sector, dice);
     ShardDisk { device: Box::new(device), format }
 }
 
@@ -310,7 +352,8 @@ fn backends(machine: &mut Machine, arena: &Rc<Arena>, mut bounces: u32) -> Vec<B
             (Store::Disk(disk), kind) => {
                 let coarse = kind == BackendKind::Coarse;
                 let sector = if coarse { 4096 } else { 512 };
-                let role = Role::Backend { volume };
+                let behind_log = machine.back.is_some().then_some(bounces);
+                let role = Role::Backend { volume, behind_log };
                 let device = ModelDevice::new(Rc::clone(disk), Rc::clone(arena), ledger, role, sector, dice);
                 if coarse {
                     let frames = bounces..bounces + BOUNCE_FRAMES;

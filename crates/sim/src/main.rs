@@ -3,11 +3,12 @@
 //! `--seed N` tells what happens in one seed, line by line. `--first N --count M` runs M seeds from N on (fresh ones
 //! without `--first`), each twice with equal digests, and ends with what they met. `--bugs` plants one bug after the other,
 //! and runs seeds until each is noticed. `--log`: worlds of one logged device that crashes all the time, instead of whole
-//! machines. Exit code 1 if a seed failed, or a bug survived.
+//! machines. `--back`: whole machines that write back, and crash as often. Exit code 1 if a seed failed, or a bug survived.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use clap::Parser;
+use forebay_sim::back::BackWorlds;
 use forebay_sim::bug::Planted;
 use forebay_sim::ledger::Counted;
 use forebay_sim::log_world::LogWorlds;
@@ -47,11 +48,18 @@ struct Arguments {
     /// Crash a write-back log.
     #[arg(long)]
     log: bool,
+    /// Crash whole machines that write back.
+    #[arg(long, conflicts_with = "log")]
+    back: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let good = if arguments.log { run::<LogWorlds>(&arguments) } else { run::<Machines>(&arguments) };
+    let good = match (arguments.log, arguments.back) {
+        (true, _) => run::<LogWorlds>(&arguments),
+        (_, true) => run::<BackWorlds>(&arguments),
+        _ => run::<Machines>(&arguments),
+    };
     match good {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -98,8 +106,8 @@ fn find<W: Worlds>(bug: W::Bug, first: u64, count: u64) -> bool {
 fn sweep<W: Worlds>(first: u64, arguments: &Arguments) -> bool {
     let threads = arguments.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
     let sweep = Sweep::<W>::run(first, arguments.count, threads);
-    for (count, met) in W::Count::ALL.iter().zip(&sweep.counts) {
-        let (group, name) = count.name();
+    for count in Sweep::<W>::expected() {
+        let ((group, name), met) = (count.name(), sweep.counts[count.place()]);
         println!("{met:>12}  {group}: {name}");
     }
     println!(
@@ -119,7 +127,11 @@ fn sweep<W: Worlds>(first: u64, arguments: &Arguments) -> bool {
     }
     for Finding { seed, message } in &sweep.findings {
         println!("FAILED: {}", short(message));
-        let which = if arguments.log { "--log " } else { "" };
+        let which = match (arguments.log, arguments.back) {
+            (true, _) => "--log ",
+            (_, true) => "--back ",
+            _ => "",
+        };
         println!("    repeat with `cargo run --release -p forebay-sim -- {which}--seed {seed}`");
     }
     sweep.findings.is_empty() && !(missing > 0 && all_must_be_met)

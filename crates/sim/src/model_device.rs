@@ -10,11 +10,12 @@
 //! when anybody changes what is written, or touches what is read. And the bytes of a write are the same in the end.
 
 use crate::bug::Bug;
-use crate::content::SECTOR_BYTES;
+use crate::content::{SECTOR_BYTES, value_in};
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use crate::medium::{Keep, Medium};
-use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::span::{each_part, place};
+use forebay_engine::device::{Device, DeviceDone, DeviceOp, FrameId, Geometry, IoError, OpKind};
 use forebay_uring::{Access, Arena, Hold};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -56,13 +57,16 @@ impl Character {
 pub enum Role {
     /// The cache disk.
     CacheDisk {
-        /// Where superblocks end and intent maps begin, where these end and the table begins, where slots begin.
-        bounds: [u64; 3],
+        /// Where superblocks end and intent maps begin, where these end and the table begins, where slots begin, where
+        /// logs begin.
+        bounds: [u64; 4],
     },
     /// A volume's back end.
     Backend {
         /// Which volume's.
         volume: usize,
+        /// It is behind a log; frames before this one are the cache's.
+        behind_log: Option<u32>,
     },
 }
 
@@ -84,6 +88,10 @@ pub struct Disk {
     pub character: Cell<Character>,
     /// An operation failed or was slow enough to be given up, ever.
     pub erred: Cell<bool>,
+    /// A write came straight from a client, past the log.
+    pub passed: Cell<bool>,
+    /// By the time of their end, and a number that keeps those apart.
+    running: RefCell<BTreeMap<(u64, u64), Running>>,
     /// For [`Bug::TableStale`]: the table when a life began.
     table: RefCell<Vec<u8>>,
 }
@@ -96,8 +104,36 @@ impl Disk {
             medium: Rc::new(RefCell::new(Medium::new(bytes))),
             character: Cell::new(Character::sound(latency_ns)),
             erred: Cell::new(false),
+            passed: Cell::new(false),
+            running: RefCell::default(),
             table: RefCell::default(),
         })
+    }
+
+    /// Each value that each sector may be left with, whatever is lost of what is not durable and done of what is in flight.
+    pub fn each_possible(&self, arena: Option<&Arena>, mut found: impl FnMut(u64, Option<u64>)) {
+        let medium = self.medium.borrow();
+        for (nth, bytes) in (0..).zip(medium.durable().chunks_exact(SECTOR_BYTES)) {
+            found(nth, value_in(bytes));
+        }
+        medium.each_unflushed(|sector, bytes| found(sector, value_in(bytes)));
+        let Some(arena) = arena else { return };
+        for op in self.running.borrow().values().map(|running| &running.op) {
+            let first = op.offset / SECTOR_BYTES as u64;
+            match op.kind {
+                OpKind::Write { .. } => each_part(arena, op, |frame, at, part| {
+                    arena.with_bytes(frame, at, part.len() as u32, |bytes| {
+                        let sectors =
+                            (first + (part.start / SECTOR_BYTES) as u64..).zip(bytes.chunks_exact(SECTOR_BYTES));
+                        sectors.for_each(|(sector, bytes)| found(sector, value_in(bytes)));
+                    });
+                }),
+                OpKind::Trim { .. } | OpKind::WriteZeroes { .. } => {
+                    (first..first + op.length / SECTOR_BYTES as u64).for_each(|sector| found(sector, Some(0)));
+                }
+                OpKind::Read | OpKind::Flush => {}
+            }
+        }
     }
 }
 
@@ -124,6 +160,8 @@ struct Running {
     hold: Option<Hold>,
     /// For a flush: what it covers.
     mark: u64,
+    /// Who waits for it was told that it will not end.
+    is_told: bool,
 }
 
 /// The device of one life.
@@ -134,9 +172,9 @@ pub struct ModelDevice {
     role: Role,
     geometry: Geometry,
     dice: Dice,
-    /// By the time of their end, and a number that keeps those apart.
-    running: BTreeMap<(u64, u64), Running>,
     submitted: u64,
+    /// What was asked for after the power went out.
+    refused: Vec<u64>,
     buffer: Vec<u8>,
     /// For [`Bug::RotAfterCheck`]: reads that have ended.
     goes_on: Vec<DeviceOp>,
@@ -166,7 +204,7 @@ impl ModelDevice {
             range_bytes_max: 1 << 20,
         };
         let old_table = match &role {
-            Role::CacheDisk { bounds: [_, table, slots] } if ledger.has(Bug::TableStale) => {
+            Role::CacheDisk { bounds: [_, table, slots, _] } if ledger.has(Bug::TableStale) => {
                 let now = disk.medium.borrow().current()[*table as usize..*slots as usize].to_vec();
                 disk.table.replace(now)
             }
@@ -179,8 +217,8 @@ impl ModelDevice {
             role,
             geometry,
             dice,
-            running: BTreeMap::new(),
             submitted: 0,
+            refused: Vec::new(),
             buffer: Vec::new(),
             goes_on: Vec::new(),
             repeats: BTreeMap::new(),
@@ -211,7 +249,7 @@ impl ModelDevice {
             return (delay_ns, Fate::Fails { sectors: self.dice.below(sectors + 1) });
         }
         let Role::CacheDisk { bounds } = &self.role else { return (delay_ns, Fate::Well) };
-        if !matches!(op.kind, OpKind::Write { .. }) || op.offset < bounds[2] {
+        if !matches!(op.kind, OpKind::Write { .. }) || op.offset < bounds[2] || op.offset >= bounds[3] {
             return (delay_ns, Fate::Well);
         }
         if self.dice.chance(character.lost) {
@@ -219,7 +257,7 @@ impl ModelDevice {
             return (delay_ns, Fate::Lost);
         }
         if self.dice.chance(character.misdirected) {
-            let blocks = (self.geometry.bytes - op.length - bounds[2]) / 4096;
+            let blocks = (self.geometry.bytes.min(bounds[3]) - op.length - bounds[2]) / 4096;
             let offset = bounds[2] + self.dice.below(blocks + 1) * 4096;
             self.ledger.count(Count::FaultMisdirectedWrite, op.offset, offset);
             return (delay_ns, Fate::Misdirected { offset });
@@ -238,8 +276,11 @@ impl ModelDevice {
 
     fn count_order(&self, op: &DeviceOp) {
         let what = match &self.role {
-            Role::CacheDisk { bounds: [intents, table, slots] } => match op.kind {
+            Role::CacheDisk { bounds: [intents, table, slots, logs] } => match op.kind {
                 OpKind::Flush => Count::FlushDisk,
+                OpKind::Read if op.offset >= *logs => Count::ReadLog,
+                OpKind::Write { fua: true } if op.offset >= *logs => Count::WriteTail,
+                _ if op.offset >= *logs => Count::WriteGroup,
                 OpKind::Read if op.offset < *slots => Count::ScanTable,
                 OpKind::Read => Count::ReadSlot,
                 _ if op.offset < *intents => Count::MarkClean,
@@ -247,9 +288,11 @@ impl ModelDevice {
                 _ if op.offset < *slots => Count::WriteTable,
                 _ => Count::WriteSlot,
             },
-            Role::Backend { volume } => {
+            Role::Backend { volume, behind_log } => {
                 self.ledger.mix(*volume as u64);
-                order_to_backend(op.kind)
+                let passes = behind_log.is_some_and(|own| op.frame.0 < own) && matches!(op.kind, OpKind::Write { .. });
+                self.disk.passed.set(self.disk.passed.get() || passes);
+                if passes { Count::WritePasses } else { order_to_backend(op.kind) }
             }
         };
         self.ledger.count(what, op.offset, op.length);
@@ -284,13 +327,13 @@ impl ModelDevice {
             _ if op.length == 0 => return,
             OpKind::Read => {
                 let bytes = &medium.current()[offset as usize..(offset + op.length) as usize];
-                self.arena.copy_in(op.frame.0, op.at, bytes);
+                each_part(&self.arena, op, |frame, at, part| self.arena.copy_in(frame, at, &bytes[part]));
                 drop(medium);
                 return self.spoil_read(op);
             }
             OpKind::Write { .. } => {
                 self.buffer.resize(op.length as usize, 0);
-                self.arena.copy_out(op.frame.0, op.at, &mut self.buffer);
+                each_part(&self.arena, op, |frame, at, part| self.arena.copy_out(frame, at, &mut self.buffer[part]));
                 medium.write(offset, &self.buffer);
                 let repeats = matches!(self.role, Role::Backend { .. }) && self.ledger.has(Bug::WriteRepeated);
                 if repeats && self.dice.chance(20) {
@@ -312,13 +355,16 @@ impl ModelDevice {
 
     /// What a planted bug does to the bytes of a read.
     fn spoil_read(&mut self, op: &DeviceOp) {
-        let Role::CacheDisk { bounds: [_, table, slots] } = self.role else {
+        let Role::CacheDisk { bounds: [_, table, slots, logs] } = self.role else {
             if self.ledger.has(Bug::ReadHalved) && self.dice.chance(20) {
                 let half = op.length as u32 / 2;
                 self.arena.with_bytes_mut(op.frame.0, op.at + half, half, |bytes| bytes.fill(0xee));
             }
             return;
         };
+        if op.offset >= logs {
+            return;
+        }
         if op.offset >= slots && self.ledger.has(Bug::RotAfterCheck) && self.dice.chance(100) {
             self.goes_on.push(*op);
         }
@@ -349,6 +395,15 @@ impl ModelDevice {
         }
     }
 
+    /// A fingerprint of a write's bytes.
+    fn print(&self, op: &DeviceOp) -> u64 {
+        let mut print = 0u64;
+        each_part(&self.arena, op, |frame, at, bytes| {
+            print = print.rotate_left(1) ^ print_of(&self.arena, frame, at, bytes.len() as u32);
+        });
+        print
+    }
+
     /// What planted bugs do after an operation has ended.
     fn go_on(&mut self, now_ns: u64) {
         for op in std::mem::take(&mut self.goes_on) {
@@ -362,7 +417,7 @@ impl ModelDevice {
 
     /// The process is gone: of what was in flight, each sector is done or not.
     fn crash(&mut self) {
-        let running = std::mem::take(&mut self.running);
+        let running = std::mem::take(&mut *self.disk.running.borrow_mut());
         for running in running.into_values() {
             let op = running.op;
             if matches!(op.kind, OpKind::Read | OpKind::Flush) || !matches!(running.fate, Fate::Well) {
@@ -372,7 +427,8 @@ impl ModelDevice {
             for nth in 0..op.length / SECTOR_BYTES as u64 {
                 if self.dice.chance(permille) {
                     let at = nth * SECTOR_BYTES as u64;
-                    let part = DeviceOp { length: SECTOR_BYTES as u64, at: op.at + at as u32, ..op };
+                    let (frame, in_frame) = place(&self.arena, &op, at);
+                    let part = DeviceOp { length: SECTOR_BYTES as u64, frame: FrameId(frame), at: in_frame, ..op };
                     self.perform(&part, op.offset + at, &running);
                 } else if permille > 0 {
                     self.ledger.count(Count::FaultTornWrite, op.offset, nth);
@@ -445,34 +501,34 @@ impl Device for ModelDevice {
             assert!(inside && aligned, "an order that the device cannot take: {op:?}");
         }
         if !self.ledger.io() {
-            return;
+            return self.refused.push(op.token);
         }
         self.count_order(&op);
         let (delay_ns, fate) = self.fate(&op);
         let print = match op.kind {
-            OpKind::Write { .. } => print_of(&self.arena, op.frame.0, op.at, op.length as u32),
+            OpKind::Write { .. } => self.print(&op),
             _ => 0,
         };
         let hold = hold_of(&self.arena, &op);
         let mark = self.disk.medium.borrow().mark();
         self.submitted += 1;
-        self.running.insert((now_ns + delay_ns, self.submitted), Running { op, fate, print, hold, mark });
+        let running = Running { op, fate, print, hold, mark, is_told: false };
+        self.disk.running.borrow_mut().insert((now_ns + delay_ns, self.submitted), running);
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         self.go_on(now_ns);
-        while let Some(entry) = self.running.first_entry()
-            && entry.key().0 <= now_ns
-            && self.ledger.io()
-        {
-            let mut running = entry.remove();
+        let is_due =
+            |disk: &Disk| disk.running.borrow().first_key_value().is_some_and(|((at_ns, _), _)| *at_ns <= now_ns);
+        while is_due(&self.disk) && self.ledger.io() {
+            let first = self.disk.running.borrow_mut().pop_first();
+            let (_, mut running) = first.expect("it is due");
             let op = running.op;
             if let Some(hold) = running.hold.take() {
                 self.arena.release(hold);
             }
             if matches!(op.kind, OpKind::Write { .. }) {
-                let print = print_of(&self.arena, op.frame.0, op.at, op.length as u32);
-                assert_eq!(print, running.print, "bytes changed while they were written: {op:?}");
+                assert_eq!(self.print(&op), running.print, "bytes changed while they were written: {op:?}");
             }
             let result = self.end(&running);
             let what = match (&self.role, result) {
@@ -484,9 +540,17 @@ impl Device for ModelDevice {
             self.ledger.count(what, op.token, op.offset);
             done.push(DeviceDone { token: op.token, result });
         }
+        if self.ledger.is_awaited.get() && self.ledger.is_cut() {
+            // Who waits for it blocks; so it is told, and what was in flight is torn all the same.
+            let mut running = self.disk.running.borrow_mut();
+            let tell = |running: &mut Running| !std::mem::replace(&mut running.is_told, true);
+            let untold = running.values_mut().filter_map(|running| tell(running).then_some(running.op.token));
+            let tokens = self.refused.drain(..).chain(untold);
+            done.extend(tokens.map(|token| DeviceDone { token, result: Err(IoError::Failed) }));
+        }
     }
 
     fn next_ns(&self) -> Option<u64> {
-        self.running.first_key_value().map(|((at_ns, _), _)| *at_ns)
+        self.disk.running.borrow().first_key_value().map(|((at_ns, _), _)| *at_ns)
     }
 }

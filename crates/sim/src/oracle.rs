@@ -37,6 +37,7 @@
 //! Limits: trims and zeroings share the value of all zeroes, so a sector of zeroes excludes less. What a failed change
 //! left behind may be taken back by a back end that restarts; a read that saw it decides nothing then (*softly*).
 
+use crate::back::epochs::Epochs;
 use crate::content::describe;
 
 /// The end of what has not ended.
@@ -138,6 +139,8 @@ pub struct Oracle {
     reads: Vec<u64>,
     clock: u64,
     changes: u64,
+    /// For volumes that write back: which epochs their back ends may be in.
+    pub epochs: Option<Epochs>,
 }
 
 impl Oracle {
@@ -171,6 +174,7 @@ impl Oracle {
             reads: Vec::new(),
             clock: 1,
             changes: 0,
+            epochs: None,
         }
     }
 
@@ -234,6 +238,9 @@ impl Oracle {
             }
         }
         self.under_way.push(UnderWay { id, volume, first, count, kind });
+        if let Some(epochs) = &mut self.epochs {
+            epochs.begins(volume, first..first + count, kind, (id.0, begin));
+        }
         id
     }
 
@@ -244,6 +251,9 @@ impl Oracle {
         let change = self.under_way.swap_remove(at);
         let ended =
             if change.kind == Change::Trim && matches!(ended, Ended::Well { .. }) { Ended::Unknown } else { ended };
+        if let Some(epochs) = &mut self.epochs {
+            epochs.ends(change.volume, change.first..change.first + change.count, id.0, ended, now);
+        }
         let lost = self.volumes[change.volume].lost;
         for nth in change.first..change.first + change.count {
             let entries = &mut self.volumes[change.volume].sectors[nth as usize].entries;
@@ -319,6 +329,9 @@ impl Oracle {
     pub fn flushed(&mut self, volume: usize, begin: u64) {
         self.heard(volume);
         let now = self.tick();
+        if let Some(epochs) = &mut self.epochs {
+            epochs.boundary(volume, begin);
+        }
         let oldest_read = self.reads.first().copied().unwrap_or(now);
         let v = &mut self.volumes[volume];
         let mut unsettled = std::mem::take(&mut v.unsettled);
@@ -366,6 +379,9 @@ impl Oracle {
     /// The back end lost what nobody will send again. What was not flushed may be there or not.
     pub fn lost(&mut self, volume: usize) {
         self.revive(volume, |_| true);
+        if let Some(epochs) = &mut self.epochs {
+            epochs.lost(volume);
+        }
         let v = &mut self.volumes[volume];
         v.lost = self.clock;
         for nth in &v.unsettled {
@@ -460,6 +476,24 @@ impl Oracle {
                 (entry.gone, entry.softly) = (NEVER, false);
             }
         }
+    }
+
+    /// Nothing is under way, and what a sector has now it has for good: this value, which it may have.
+    pub fn settle(&mut self, volume: usize, sector: u64, value: u64) {
+        let now = self.tick();
+        let entries = &mut self.volumes[volume].sectors[sector as usize].entries;
+        let at = entries.iter().rposition(|entry| entry.value == value).expect("it was read");
+        let entry = Entry { acknowledged: true, durable: true, shaken: false, unsent: false, ..entries[at] };
+        *entries = vec![Entry { end: entry.end.min(now), gone: NEVER, softly: false, buried: false, ..entry }];
+    }
+
+    /// The newest bytes of a sector are lost, and that was told: once it is accepted it has this value.
+    pub fn accepted(&mut self, volume: usize, sector: u64, value: u64) {
+        let now = self.tick();
+        let entries = &mut self.volumes[volume].sectors[sector as usize].entries;
+        let last = entries.last().expect("a sector has a value");
+        let flags = Entry { acknowledged: true, durable: true, buried: false, shaken: false, unsent: false, ..*last };
+        *entries = vec![Entry { value, begin: now, end: now, gone: NEVER, softly: false, orphaned: false, ..flags }];
     }
 
     /// Forebay is gone: what was under way happened or not, and will not happen any more.

@@ -28,6 +28,8 @@ pub struct VolumeSetup {
     pub sectors: u64,
     /// What is behind it.
     pub backend: BackendKind,
+    /// Of its write-back log; 0: none.
+    pub log_bytes: u64,
 }
 
 /// What stays through all lives.
@@ -96,6 +98,14 @@ impl Setup {
     }
 }
 
+impl Setup {
+    /// Where slots end on the cache disk and logs begin, or before.
+    #[must_use]
+    pub fn slots_end(&self) -> u64 {
+        self.disk_bytes - self.volumes.iter().map(|volume| volume.log_bytes).sum::<u64>()
+    }
+}
+
 impl VolumeSetup {
     fn draw(dice: &mut Dice) -> Self {
         let backend = match dice.below(10) {
@@ -109,7 +119,7 @@ impl VolumeSetup {
             _ => dice.between(4096, 10_000),
         };
         let unit = if backend == BackendKind::Coarse { 8 } else { dice.pick(&[1, 8, 512]) };
-        Self { sectors: sectors.next_multiple_of(unit), backend }
+        Self { sectors: sectors.next_multiple_of(unit), backend, log_bytes: 0 }
     }
 
     /// Its size.

@@ -14,8 +14,14 @@ use std::rc::Rc;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Checks it; panics where it does not hold.
-pub fn check_table(disk: &Medium, plan: &Plan, truth: &[Rc<RefCell<Medium>>], ledger: &SharedLedger) {
+/// Checks it; panics where it does not hold. `truth`: what the volumes have; `is_lost`: nobody knows what a volume's sector has.
+pub fn check_table(
+    disk: &Medium,
+    plan: &Plan,
+    truth: &[Rc<RefCell<Medium>>],
+    is_lost: impl Fn(usize, u64) -> bool,
+    ledger: &SharedLedger,
+) {
     let layout = plan.disk.layout();
     let sectors = layout.table_sector_count();
     let table = layout.table_offset() as usize;
@@ -46,11 +52,11 @@ pub fn check_table(disk: &Medium, plan: &Plan, truth: &[Rc<RefCell<Medium>>], le
             let start = page as usize + block * BLOCK_BYTES;
             let there = &truth.current()[start..truth.current().len().min(start + BLOCK_BYTES)];
             for (nth, (is, there)) in bytes.chunks(SECTOR_BYTES).zip(there.chunks(SECTOR_BYTES)).enumerate() {
-                if is == there {
+                let sector = start / SECTOR_BYTES + nth;
+                if is == there || is_lost(volume, sector as u64) {
                     continue;
                 }
                 let text = |bytes| value_in(bytes).map_or("torn".to_owned(), describe);
-                let sector = start / SECTOR_BYTES + nth;
                 assert!(
                     in_flight,
                     "volume {volume}, sector {sector}: slot {slot} has {}, the back end {}, and region {region} is clear",

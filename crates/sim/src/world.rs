@@ -4,6 +4,7 @@
 //! the machine, at any I/O. In between, and at the end of the last life, everything comes to rest: then nothing may be
 //! left under way, and what the cache serves has to be what the back ends hold.
 
+use crate::back::Back;
 use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::front::Shared;
@@ -53,6 +54,8 @@ pub struct Machine {
     pub generation: Rc<Generation>,
     /// A bit of a superblock flipped since the process started last: both may be damaged.
     pub superblock_doubtful: bool,
+    /// Its volumes write back.
+    pub back: Option<Back>,
 }
 
 /// What became of a run.
@@ -114,6 +117,11 @@ impl Machine {
         let ledger = Ledger::new(bug, verbose);
         let setup = Setup::draw(&mut dice);
         ledger.say(|| format!("seed {seed}: {setup:?}"));
+        Self::of(setup, dice, ledger)
+    }
+
+    /// One that has never run.
+    pub(crate) fn of(setup: Setup, mut dice: Dice, ledger: SharedLedger) -> Self {
         let sectors: Vec<u64> = setup.volumes.iter().map(|v| v.sectors).collect();
         let traffic = Traffic::draw(&mut dice, &sectors, u64::from(setup.page_bytes / 512), 8);
         let shared = Shared {
@@ -145,7 +153,7 @@ impl Machine {
             ledger.add(Count::StateMemoryOnly, 1);
         }
         let generation = Rc::new(Generation::default());
-        Self { dice, ledger, setup, shared, disk, stores, generation, superblock_doubtful: false }
+        Self { dice, ledger, setup, shared, disk, stores, generation, superblock_doubtful: false, back: None }
     }
 
     /// What the back ends hold.
@@ -160,17 +168,17 @@ impl Machine {
             .collect()
     }
 
-    fn faults(&self) -> u64 {
+    pub(crate) fn faults(&self) -> u64 {
         let counts = self.ledger.counts();
         let of = |what: &&Count| what.name().0 == "fault";
         Count::ALL.iter().filter(of).map(|what| counts[*what as usize]).sum()
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.shared.operations.get() >= self.setup.operations && self.faults() >= FAULTS_MIN
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         Outcome {
             digest: self.ledger.digest(),
             counts: self.ledger.counts(),
@@ -298,7 +306,8 @@ impl Machine {
             let character = draw_character(&mut self.dice, disk.character.get(), true);
             disk.character.set(character);
             if self.dice.chance(150) {
-                self.rot(&disk);
+                let bytes = disk.medium.borrow().bytes();
+                self.rot(&disk, bytes);
             }
         }
         for (volume, store) in self.stores.iter().enumerate() {
@@ -321,7 +330,7 @@ impl Machine {
     }
 
     /// All faults end.
-    fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         if let Some(disk) = &self.disk {
             disk.character.set(Character::sound(self.setup.latency_ns[0]));
         }
@@ -338,8 +347,7 @@ impl Machine {
     }
 
     /// A bit of the cache disk flips.
-    fn rot(&mut self, disk: &Disk) {
-        let bytes = disk.medium.borrow().bytes();
+    pub(crate) fn rot(&mut self, disk: &Disk, bytes: u64) {
         let (what, from, to) = match self.dice.below(8) {
             0 => (Count::FaultSuperblockRot, 0, 8192),
             1 => (Count::FaultIntentRot, 8192, 8192 + 4096 * 2 * self.setup.volumes.len() as u64),
@@ -354,7 +362,7 @@ impl Machine {
     }
 
     /// Everything comes to rest and is looked at.
-    fn rest(&mut self, life: &mut Life, compare: bool) {
+    pub(crate) fn rest(&mut self, life: &mut Life, compare: bool) {
         self.heal();
         self.shared.traffic.borrow_mut().on = false;
         self.run_until(life, |life| {
@@ -363,6 +371,7 @@ impl Machine {
         });
         self.flush(life);
         self.idle(life, 5 * SECOND_NS, None);
+        self.run_until(life, |life| life.logs_have_followed());
         let gauges = life.shard.cache().gauges();
         if gauges.disk_attached && life.setup.intent_map {
             assert_eq!(gauges.intent_regions, 0, "regions are clear 5 s after the last write");
@@ -375,7 +384,7 @@ impl Machine {
         self.ledger.say(|| "all is at rest".to_owned());
     }
 
-    fn run_until(&mut self, life: &mut Life, done: impl Fn(&mut Life) -> bool) {
+    pub(crate) fn run_until(&mut self, life: &mut Life, done: impl Fn(&mut Life) -> bool) {
         let end_ns = self.ledger.now_ns() + REST_NS;
         while !done(life) && !self.ledger.is_cut() {
             assert!(self.ledger.now_ns() < end_ns, "it does not come to rest: {:?}", life.shard.cache().gauges());
@@ -410,7 +419,7 @@ impl Machine {
     }
 
     /// An orderly stop. False: it ends in a crash.
-    fn stop(&mut self, life: &mut Life) -> bool {
+    pub(crate) fn stop(&mut self, life: &mut Life) -> bool {
         {
             // Clients who go on are refused from now on; they should not fill the books.
             let mut traffic = self.shared.traffic.borrow_mut();
@@ -443,19 +452,26 @@ impl Machine {
     }
 
     /// The machine stops; so do the back ends.
-    fn power_fails(&mut self) {
+    pub(crate) fn power_fails(&mut self) {
         self.ledger.count(Count::FaultMachineCrash, 0, 0);
         if let Some(disk) = &self.disk {
             lose_power(disk, &self.ledger, &mut self.dice);
         }
-        for (volume, store) in self.stores.iter().enumerate() {
+        for store in &self.stores {
             match store {
                 Store::Disk(disk) => {
                     lose_power(disk, &self.ledger, &mut self.dice);
                 }
                 Store::Server(server) => server.lose_power(),
             }
-            let mut oracle = self.shared.oracle.borrow_mut();
+        }
+        self.all_lose();
+    }
+
+    /// What no flush has covered may be gone.
+    pub(crate) fn all_lose(&self) {
+        let mut oracle = self.shared.oracle.borrow_mut();
+        for volume in 0..self.stores.len() {
             oracle.lost(volume);
             oracle.excuse(volume);
         }

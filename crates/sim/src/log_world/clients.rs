@@ -2,11 +2,11 @@
 
 use super::Ledger;
 use super::bug::Bug;
-use super::disk::each_part;
 use super::history::{ChangeId, Found, History};
 use super::met::Count;
 use crate::content::{SECTOR_BYTES, fill, value_in};
 use crate::dice::Dice;
+use crate::span::each_part;
 use forebay_core::log::Log;
 use forebay_core::log::logged::{Durability, LogPolicy};
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Doubt, FrameId, IoError, OpKind};

@@ -15,6 +15,7 @@ use crate::content::{SECTOR_BYTES, value_in};
 use crate::dice::Dice;
 use crate::medium::{Keep, Medium};
 use crate::model_device::{hold_of, print_of};
+use crate::span::{each_part, place};
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
 use forebay_uring::{Arena, Hold};
 use forebay_wire::disk::log_tail::TAILS_BYTES;
@@ -118,7 +119,7 @@ pub struct Disk {
     /// Which.
     pub side: Side,
     /// The bytes.
-    pub medium: RefCell<Medium>,
+    pub medium: Rc<RefCell<Medium>>,
     /// How it behaves from now on.
     pub conduct: Cell<Conduct>,
     /// It has lost what it had acknowledged, and its next flush says so.
@@ -137,7 +138,7 @@ impl Disk {
     pub fn new(side: Side, bytes: u64, latency_ns: u64) -> Rc<Self> {
         Rc::new(Self {
             side,
-            medium: RefCell::new(Medium::new(bytes)),
+            medium: Rc::new(RefCell::new(Medium::new(bytes))),
             conduct: Cell::new(Conduct::sound(latency_ns)),
             owes: Cell::new(false),
             dropped: Cell::new(false),
@@ -184,24 +185,6 @@ pub fn is_clients(op: &DeviceOp) -> bool {
 pub fn arena_value(arena: &Arena, op: &DeviceOp, nth: u64) -> Option<u64> {
     let (frame, at) = place(arena, op, nth * SECTOR);
     arena.with_bytes(frame, at, SECTOR_BYTES as u32, value_in)
-}
-
-/// Where a byte of an operation lies: frames follow each other.
-fn place(arena: &Arena, op: &DeviceOp, byte: u64) -> (u32, u32) {
-    let at = u64::from(op.at) + byte;
-    let frame_bytes = u64::from(arena.frame_bytes());
-    (op.frame.0 + (at / frame_bytes) as u32, (at % frame_bytes) as u32)
-}
-
-/// Each part of an operation's bytes that lies in one frame: its frame, its place there, and its bytes of the operation.
-pub fn each_part(arena: &Arena, op: &DeviceOp, mut part: impl FnMut(u32, u32, std::ops::Range<usize>)) {
-    let mut done = 0;
-    while done < op.length {
-        let (frame, at) = place(arena, op, done);
-        let length = u64::from(arena.frame_bytes() - at).min(op.length - done);
-        part(frame, at, done as usize..(done + length) as usize);
-        done += length;
-    }
 }
 
 /// The device of one life over a disk.

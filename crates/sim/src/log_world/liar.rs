@@ -1,10 +1,11 @@
 //! A liar stands between a logged device and one of its disks, and does what a planted bug says. Without one it passes on.
 
-use super::Ledger;
 use super::bug::Bug;
-use super::disk::{Disk, DiskDevice, Fuse, Side, each_part, is_clients};
+use super::disk::Side;
 use crate::content::SECTOR_BYTES;
 use crate::dice::Dice;
+use crate::medium::Medium;
+use crate::span::each_part;
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Geometry, OpKind};
 use forebay_engine::devices::logged::LogPlace;
 use forebay_uring::Arena;
@@ -32,7 +33,8 @@ struct Sent {
 /// What a liar remembers through all lives.
 #[derive(Debug)]
 pub struct Lies {
-    place: LogPlace,
+    /// The log's.
+    pub place: LogPlace,
     sent: RefCell<Vec<Sent>>,
 }
 
@@ -60,8 +62,8 @@ impl Lies {
     }
 
     /// A torn group gets checksums that fit what it has.
-    pub fn mend(&self, disk: &Disk) {
-        let mut medium = disk.medium.borrow_mut();
+    pub fn mend(&self, medium: &RefCell<Medium>) {
+        let mut medium = medium.borrow_mut();
         for sent in self.sent.borrow().iter() {
             let end = sent.offset + u64::from(sent.head.sectors) * SECTOR;
             let bytes = medium.current()[sent.offset as usize..end as usize].to_vec();
@@ -89,14 +91,28 @@ impl Lies {
     }
 }
 
+/// What a liar knows of the world.
+pub struct Surroundings {
+    /// Which disk it stands before.
+    pub side: Side,
+    /// That disk's bytes.
+    pub medium: Rc<RefCell<Medium>>,
+    /// What is planted.
+    pub bug: Option<Bug>,
+    /// Bytes of clients lie in frames before this one: they do not come from the log.
+    pub own_frames: u32,
+    /// Whether the power is out.
+    pub is_cut: Box<dyn Fn() -> bool>,
+    /// Whether the log is being opened.
+    pub is_opening: Box<dyn Fn() -> bool>,
+}
+
 /// See the module.
-pub struct Liar {
-    inner: DiskDevice,
-    disk: Rc<Disk>,
+pub struct Liar<D> {
+    inner: D,
+    around: Surroundings,
     lies: Rc<Lies>,
     arena: Rc<Arena>,
-    ledger: Ledger,
-    fuse: Rc<Fuse>,
     dice: Dice,
     ended: Vec<DeviceDone>,
     /// Writes that are done later: when, and a number that keeps those apart; where, and what.
@@ -108,20 +124,17 @@ pub struct Liar {
     reads: Vec<DeviceOp>,
 }
 
-impl Liar {
+impl<D: Device> Liar<D> {
     /// One before that device.
     #[must_use]
-    pub fn new(
-        inner: DiskDevice,
-        disk: Rc<Disk>,
-        lies: Rc<Lies>,
-        arena: Rc<Arena>,
-        ledger: Ledger,
-        fuse: Rc<Fuse>,
-        dice: Dice,
-    ) -> Self {
+    pub fn new(inner: D, around: Surroundings, lies: Rc<Lies>, arena: Rc<Arena>, dice: Dice) -> Self {
         let (ended, later, runs, reads) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { inner, disk, lies, arena, ledger, fuse, dice, ended, later, submitted: 0, runs, reads }
+        Self { inner, around, lies, arena, dice, ended, later, submitted: 0, runs, reads }
+    }
+
+    /// Whether the bytes of an operation are a client's.
+    fn is_clients(&self, op: &DeviceOp) -> bool {
+        op.frame.0 < self.around.own_frames
     }
 
     fn bytes(&self, op: &DeviceOp) -> Vec<u8> {
@@ -131,7 +144,7 @@ impl Liar {
     }
 
     fn has(&self, bug: Bug) -> bool {
-        self.ledger.has(bug)
+        self.around.bug == Some(bug)
     }
 
     /// Answers well, and does nothing.
@@ -151,8 +164,8 @@ impl Liar {
     fn on_log(&mut self, now_ns: u64, mut op: DeviceOp) -> Option<DeviceOp> {
         match op.kind {
             OpKind::Flush if self.has(Bug::LogFlushIgnored) => return self.answer(&op),
-            OpKind::Read if self.fuse.opening.get() && self.has(Bug::ScanShort) => self.reads.push(op),
-            OpKind::Write { .. } if op.offset < TAILS_BYTES as u64 => return self.on_tail(op),
+            OpKind::Read if (self.around.is_opening)() && self.has(Bug::ScanShort) => self.reads.push(op),
+            OpKind::Write { .. } if op.offset < self.lies.place.offset + TAILS_BYTES as u64 => return self.on_tail(op),
             OpKind::Write { .. } => {
                 let bytes = self.bytes(&op);
                 self.lies.remember(&op, &bytes);
@@ -171,15 +184,16 @@ impl Liar {
     }
 
     fn on_tail(&mut self, mut op: DeviceOp) -> Option<DeviceOp> {
-        if self.has(Bug::TailForgotten) && !self.fuse.opening.get() {
+        if self.has(Bug::TailForgotten) && !(self.around.is_opening)() {
             return self.answer(&op);
         }
         if self.has(Bug::TailVolatile) {
             op.kind = OpKind::Write { fua: false };
         }
-        if self.has(Bug::TailEarly) && !self.fuse.opening.get() && self.dice.chance(200) {
+        if self.has(Bug::TailEarly) && !(self.around.is_opening)() && self.dice.chance(200) {
             let mut copies = vec![0; TAILS_BYTES];
-            copies[op.offset as usize..][..op.length as usize].copy_from_slice(&self.bytes(&op));
+            copies[(op.offset - self.lies.place.offset) as usize..][..op.length as usize]
+                .copy_from_slice(&self.bytes(&op));
             let (seed, space) = (self.lies.place.seed, self.lies.place.space);
             if let log_tail::Found::Tail(mut tail) = log_tail::newest(seed, space, &copies) {
                 let sent = self.lies.sent.borrow();
@@ -200,7 +214,7 @@ impl Liar {
             OpKind::WriteZeroes { .. } if self.has(Bug::ZeroForgotten) && self.dice.chance(200) => {
                 return self.answer(&op);
             }
-            OpKind::Write { .. } if is_clients(&op) => {
+            OpKind::Write { .. } if self.is_clients(&op) => {
                 if self.has(Bug::BypassUnflushed) {
                     self.do_later(now_ns, &op, 20_000_000);
                     return self.answer(&op);
@@ -263,13 +277,13 @@ impl Liar {
     }
 }
 
-impl Device for Liar {
+impl<D: Device> Device for Liar<D> {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
 
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
-        let op = match self.disk.side {
+        let op = match self.around.side {
             Side::Log => self.on_log(now_ns, op),
             Side::Backend => self.on_backend(now_ns, op),
         };
@@ -280,10 +294,10 @@ impl Device for Liar {
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         while let Some(entry) =
-            self.later.first_entry().filter(|entry| entry.key().0 <= now_ns && !self.ledger.is_cut())
+            self.later.first_entry().filter(|entry| entry.key().0 <= now_ns && !(self.around.is_cut)())
         {
             let (offset, bytes) = entry.remove();
-            self.disk.medium.borrow_mut().write(offset, &bytes);
+            self.around.medium.borrow_mut().write(offset, &bytes);
         }
         let before = done.len();
         self.inner.poll(now_ns, done);

@@ -8,7 +8,7 @@ use super::bug::Bug;
 use super::clients::{Clients, FRAME_BYTES, Traffic};
 use super::disk::{Conduct, Disk, DiskDevice, Fuse, Side};
 use super::history::Losers;
-use super::liar::{Liar, Lies};
+use super::liar::{Liar, Lies, Surroundings};
 use super::met::{CRASHES, Count, OPENING_CRASHES};
 use super::{Ledger, promise};
 use crate::content::value_in;
@@ -165,8 +165,15 @@ impl World {
         let (arena, ledger, fuse) = (Rc::clone(&self.arena), Rc::clone(&self.ledger), Rc::clone(&self.fuse));
         let device =
             DiskDevice::new(Rc::clone(disk), Rc::clone(&arena), Rc::clone(&ledger), Rc::clone(&fuse), self.dice.fork());
-        let (disk, lies) = (Rc::clone(disk), Rc::clone(&self.lies));
-        Box::new(Liar::new(device, disk, lies, arena, ledger, fuse, self.dice.fork()))
+        let surroundings = Surroundings {
+            side: disk.side,
+            medium: Rc::clone(&disk.medium),
+            bug: ledger.bug(),
+            own_frames: Clients::FRAMES,
+            is_cut: Box::new(move || ledger.is_cut()),
+            is_opening: Box::new(move || fuse.opening.get()),
+        };
+        Box::new(Liar::new(device, surroundings, Rc::clone(&self.lies), arena, self.dice.fork()))
     }
 
     /// Opens the log and reads the volume, however often that is cut short.
@@ -486,7 +493,7 @@ impl World {
             self.log.lose_power(&self.ledger, &mut self.dice);
             losers.log = true;
             if self.ledger.has(Bug::GroupMended) {
-                self.lies.mend(&self.log);
+                self.lies.mend(&self.log.medium);
             }
         }
         if matches!(what, Count::FaultBackendPower | Count::FaultBothPower) {

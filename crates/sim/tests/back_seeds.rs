@@ -1,0 +1,25 @@
+//! Seeds of machines that write back that found something once, by name, and a few fresh ones. See `seeds.rs`.
+
+use forebay_sim::back::BackWorlds;
+use forebay_sim::ledger::{Count, Counted};
+use forebay_sim::sweep::run_twice;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+
+/// Fresh seeds that each run of the tests tries.
+const FRESH: u64 = 8;
+
+#[test]
+fn fresh_seeds_pass() {
+    let first = RandomState::new().hash_one(0) >> 16;
+    // Past the capture of a passing test's output.
+    writeln!(std::io::stderr(), "fresh seeds {first}..{}", first + FRESH).expect("a place to report to");
+    for seed in first..first + FRESH {
+        let outcome =
+            run_twice::<BackWorlds>(seed).unwrap_or_else(|finding| panic!("seed {seed}: {}", finding.message));
+        let crashes =
+            Count::ALL.iter().filter(|what| what.name().0 == "crash").map(|what| outcome.counts[what.place()]);
+        let overlaps = outcome.counts[Count::StateOverlap.place()];
+        assert!(outcome.operations >= 1000 && crashes.sum::<u64>() >= 12 && overlaps > 0, "seed {seed}: {outcome:?}");
+    }
+}
