@@ -20,6 +20,7 @@ pub mod intent;
 pub mod layout;
 pub mod log;
 pub mod log_tail;
+pub mod mirror_label;
 pub mod region_map;
 pub mod signature;
 pub mod slot_table;

@@ -41,6 +41,7 @@ const SIGNATURES: &[Signature] = &[
     at(0, b"verity\0\0", "a dm-verity hash tree"),
     at(0, b"dmvdo001", "a VDO volume"),
     at(0, b"\x21\x93\x48\x23", "a dm-writecache cache"),
+    at(0, b"FBMIRROR", "a mirror of Forebay's write-back logs"),
     at(0, b"bluestore block device", "a Ceph BlueStore device"),
     at(4, b"\xa6\x1c\x7e\x18", "an Open CAS cache"),
     at(32, b"\x03\xc4\x18\0\0\0\0\0", "dm-cache metadata"),

@@ -8,9 +8,9 @@
 //!   0  magic "FOREBAY\0"        56  page_bytes u32        96  device_bytes u64
 //!   8  version u32              60  volume_count u32     104  clean u32
 //!  12  crc u32                  64  slot_count u64       108  next_space u32
-//!  16  sequence u64             72  intent_offset u64    112  zero
-//!  24  cache_id [u8; 16]        80  table_offset u64     256  30 volume entries of 128 bytes:
-//!  40  generation u64           88  data_offset u64
+//!  16  sequence u64             72  intent_offset u64    112  mirror_side u64
+//!  24  cache_id [u8; 16]        80  table_offset u64     120  zero
+//!  40  generation u64           88  data_offset u64      256  30 volume entries of 128 bytes:
 //!  48  table_epoch u64
 //!
 //!   0  space u32                16  volume_bytes u64      40  name_len u8
@@ -100,6 +100,9 @@ pub struct Superblock {
     pub clean: bool,
     /// The space the next new volume gets.
     pub next_space: u32,
+    /// Names what its logs hold where a mirror has them, too: another number each time they are filled from there. 0: they never
+    /// were mirrored, or were not filled since the disk was formatted.
+    pub mirror_side: u64,
     /// The volumes, at most 30. A volume's place here is its place among the intent maps.
     ///
     /// An entry that is dropped leaves a gap that `None` marks.
@@ -140,6 +143,7 @@ impl Superblock {
         put_le_u64(sector, 96, self.layout.device_bytes());
         put_le_u32(sector, 104, u32::from(self.clean));
         put_le_u32(sector, 108, self.next_space);
+        put_le_u64(sector, 112, self.mirror_side);
         for (entry, bytes) in self.volumes.iter().zip(sector[VOLUMES_AT..].chunks_exact_mut(VOLUME_BYTES)) {
             if let Some(entry) = entry {
                 encode_volume(entry, bytes);
@@ -271,6 +275,7 @@ fn decode_current(copy: u64, sector: &[u8]) -> Option<Superblock> {
         layout,
         clean: le_u32(sector, 104) == 1,
         next_space: le_u32(sector, 108),
+        mirror_side: le_u64(sector, 112),
         volumes: entries.map(decode_volume).collect::<Option<_>>()?,
     };
     superblock.is_sound().then_some(superblock)

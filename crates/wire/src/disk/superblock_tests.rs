@@ -31,6 +31,7 @@ fn example() -> Superblock {
         layout: Layout::new(1 << 30, 65_536).unwrap(),
         clean: true,
         next_space: 9,
+        mirror_side: 0x0c0d,
         volumes: vec![Some(volume(8, "db")), None, Some(logged(volume(2, "w"), 1 << 30, true))],
     }
 }
@@ -56,7 +57,7 @@ fn reseal(sector: &mut [u8]) {
 #[test]
 fn a_superblock_has_its_golden_bytes() {
     let mut golden = vec![0; SECTOR_BYTES];
-    golden[..16].copy_from_slice(b"FOREBAY\0\x02\0\0\0\x98\xc2\xea\xa4");
+    golden[..16].copy_from_slice(b"FOREBAY\0\x02\0\0\0\x3a\xe0\x73\x20");
     golden[16..24].copy_from_slice(b"\x06\0\0\0\0\0\0\0");
     golden[24..40].copy_from_slice(b"0123456789abcdef");
     golden[40..56].copy_from_slice(b"\x03\0\0\0\0\0\0\0\x0b\x0a\0\0\0\0\0\0");
@@ -64,6 +65,7 @@ fn a_superblock_has_its_golden_bytes() {
     golden[64..80].copy_from_slice(b"\xe0\x3f\0\0\0\0\0\0\0\x20\0\0\0\0\0\0");
     golden[80..96].copy_from_slice(b"\0\xe0\x03\0\0\0\0\0\0\0\x20\0\0\0\0\0");
     golden[96..112].copy_from_slice(b"\0\0\0\x40\0\0\0\0\x01\0\0\0\x09\0\0\0");
+    golden[112..114].copy_from_slice(b"\x0d\x0c");
     let entry = b"\0\0\0\0\0\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\0\0\0\x80\x02\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\x30\0\0\0\0\0";
     for (at, space, name) in [(256, 8, &b"\x02db"[..]), (512, 2, b"\x01w")] {
         golden[at..at + 40].copy_from_slice(entry);
@@ -192,9 +194,9 @@ fn any_volumes() -> impl Strategy<Value = Vec<Option<VolumeEntry>>> {
 
 proptest! {
     #[test]
-    fn superblocks_survive_the_disk(sequence: u64, cache_id: [u8; 16], generation: u64, table_epoch: u64, clean: bool, power in 12u32..=18, volumes in any_volumes()) {
+    fn superblocks_survive_the_disk(sequence: u64, cache_id: [u8; 16], generation: u64, table_epoch: u64, mirror_side: u64, clean: bool, power in 12u32..=18, volumes in any_volumes()) {
         let layout = Layout::new(1 << 35, 1 << power).unwrap();
-        let superblock = Superblock { sequence, cache_id, generation, table_epoch, layout, clean, next_space: 100, volumes };
+        let superblock = Superblock { sequence, cache_id, generation, table_epoch, layout, clean, next_space: 100, mirror_side, volumes };
         prop_assert_eq!(decode(sequence & 1, &encoded(&superblock)), Copy::Valid(superblock));
     }
 

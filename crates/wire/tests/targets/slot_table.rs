@@ -15,6 +15,7 @@ fn format(power: u8) -> (TableFormat, Layout, u32) {
         layout,
         clean: false,
         next_space: 1,
+        mirror_side: 0,
         volumes: Vec::new(),
     };
     (TableFormat::new(&superblock), layout, superblock.cache_seed())

@@ -24,8 +24,18 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
         let layout = Layout::new(1 << 30, 4096 << (sequence % 7)).expect("a GiB is enough");
         let volumes = (1..=count).map(|space| (space != 2).then(|| volume(space, 1 << (20 + space)))).collect();
         let (generation, table_epoch, clean) = (1, 1, sequence.is_multiple_of(3));
-        let superblock =
-            Superblock { sequence, cache_id: [3; 16], generation, table_epoch, layout, clean, next_space: 40, volumes };
+        let (cache_id, mirror_side) = ([3; 16], sequence * 11);
+        let superblock = Superblock {
+            sequence,
+            cache_id,
+            generation,
+            table_epoch,
+            layout,
+            clean,
+            next_space: 40,
+            mirror_side,
+            volumes,
+        };
         let mut sector = vec![0; SECTOR_BYTES];
         superblock.encode(&mut sector);
         sector
