@@ -172,6 +172,7 @@ fn build(path: &Path, bytes: u64, block_bytes: u32, depth: u64) -> Running {
         cold: true,
         force_format: true,
         intent_map: true,
+        identity: None,
     })
     .expect("a cache disk");
     let _ = std::fs::remove_dir_all(&state);

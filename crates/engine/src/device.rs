@@ -125,6 +125,12 @@ pub trait Device {
         true
     }
 
+    /// Whether it is several copies, which may differ after a crash in what was not flushed. Whoever finds something again there
+    /// writes again what is not durable for certain, so that no copy tells another story later.
+    fn has_copies(&self) -> bool {
+        false
+    }
+
     /// Appends what has come in doubt since asked last. A loss is told once, after the flush that failed for it. Layers
     /// pass it on.
     fn in_doubt(&mut self, _doubts: &mut Vec<Doubt>) {}
@@ -168,6 +174,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn is_settled(&self) -> bool {
         (**self).is_settled()
+    }
+    fn has_copies(&self) -> bool {
+        (**self).has_copies()
     }
     fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
         (**self).in_doubt(doubts);

@@ -222,6 +222,7 @@ fn attach(machine: &mut Machine, setup: &LifeSetup) -> Plan {
             force_format: false,
             intent_map: setup.intent_map,
             new_cache_id,
+            identity: None,
         };
         let decide = |wanted| plan(&disk.medium.borrow().current()[..HEAD_BYTES], wanted);
         let planned = match decide(&wanted) {

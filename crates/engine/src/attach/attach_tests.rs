@@ -38,6 +38,7 @@ impl Place {
             cold: false,
             force_format: false,
             intent_map: true,
+            identity: None,
         };
         change(&mut options);
         attach(&options)

@@ -179,6 +179,25 @@ impl CacheDisk {
         carry_out(device, reactor, DeviceOp { token: 0, kind, offset, length, frame, at: 0 })
     }
 
+    /// What the logs hold has this name from now on (see [`Superblock::mirror_side`]): says so on the disk, durably. Blocks. `frame`:
+    /// one of the arena that nobody uses.
+    ///
+    /// # Errors
+    /// When the disk cannot be written.
+    pub fn logs_are_filled(
+        &mut self,
+        side: u64,
+        device: &mut dyn Device,
+        reactor: &mut dyn Reactor,
+        (arena, frame): (&Arena, FrameId),
+    ) -> Result<(), IoError> {
+        self.superblock.mirror_side = side;
+        let encode = |bytes: &mut [u8]| self.encode_superblock(bytes);
+        let offset = arena.with_bytes_mut(frame.0, 0, SECTOR_BYTES as u32, encode);
+        let (kind, length) = (OpKind::Write { fua: true }, SECTOR_BYTES as u64);
+        carry_out(device, reactor, DeviceOp { token: 0, kind, offset, length, frame, at: 0 })
+    }
+
     /// Fills `bytes` (4 KiB) with the superblock and its clean mark; returns where it goes. `ends` is by volume.
     pub fn encode_clean(&mut self, ends: &[VolumeEnd], bytes: &mut [u8]) -> u64 {
         assert_eq!(ends.len(), self.places.len(), "an end for each volume");

@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 use forebay_uring::{Arena, DiskFile, OpenOptions, Space};
 use forebay_wire::disk::SECTOR_BYTES;
+use forebay_wire::disk::superblock::{Found, probe};
 
 use crate::state::GenerationFile;
 pub use cache_disk::{CacheDisk, VolumeEnd, block_checksums};
 pub use error::{AttachError, Refusal};
-pub use plan::{HEAD_BYTES, Notice, Plan, Wanted, Write, plan};
+pub use plan::{HEAD_BYTES, Identity, Notice, Plan, Wanted, Write, plan};
 pub use volumes::VolumeFacts;
 
 /// What to attach, and how.
@@ -45,6 +46,8 @@ pub struct AttachOptions<'a> {
     pub force_format: bool,
     /// Whether the write-intent maps will be kept up to date (see [`forebay_core::CacheConfig::intent_map`]).
     pub intent_map: bool,
+    /// See [`Wanted::identity`].
+    pub identity: Option<Identity>,
 }
 
 /// An attached cache disk.
@@ -88,6 +91,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Attached, AttachError> {
         force_format: options.force_format,
         intent_map: options.intent_map,
         new_cache_id: random_id()?,
+        identity: options.identity.as_ref(),
     };
     let planned = head.with_bytes(0, 0, HEAD_BYTES as u32, |head| plan(head, &wanted));
     let planned = planned.map_err(|why| AttachError::Refused { path: path.to_owned(), why })?;
@@ -104,6 +108,30 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Attached, AttachError> {
         generation,
         notices: planned.notices,
     })
+}
+
+/// What a cache disk holds; nothing is changed, and it need not be there.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub fn look(path: &Path) -> Result<Found, AttachError> {
+    if !path.exists() {
+        return Ok(Found::Blank);
+    }
+    let open = OpenOptions { write: false, direct: false, exclusive: false, create: false };
+    let file = DiskFile::open(path, open)?;
+    let head = Arena::new(1, HEAD_BYTES as u32)?;
+    read_head(path, &file, &head)?;
+    Ok(head.with_bytes(0, 0, HEAD_BYTES as u32, probe))
+}
+
+/// A number that names what a side of a mirror holds: random, and not 0.
+///
+/// # Errors
+/// When there is no randomness.
+pub fn random_side() -> Result<u64, AttachError> {
+    let [a, b, c, d, e, f, g, h, ..] = random_id()?;
+    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]) | 1)
 }
 
 /// Reads the head into the arena's frame; what is behind the end of a short file stays zero.

@@ -58,6 +58,19 @@ pub struct Wanted<'a> {
     pub intent_map: bool,
     /// The identity of a new cache: random, and never used before.
     pub new_cache_id: [u8; 16],
+    /// The cache that a disk which has to be formatted becomes, if its logs are elsewhere, too.
+    pub identity: Option<&'a Identity>,
+}
+
+/// Which cache this was, where the cache disk cannot tell any more: a mirror has its logs, and they name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cache.
+    pub cache_id: [u8; 16],
+    /// The space that its next new volume gets.
+    pub next_space: u32,
+    /// The spaces of volumes with logs, by name.
+    pub spaces: Vec<(String, u32)>,
 }
 
 /// One write.
@@ -145,7 +158,7 @@ pub fn plan(head: &[u8], wanted: &Wanted<'_>) -> Result<Plan, Refusal> {
         }
         _ if wanted.force_format => {
             let mut plan = format(layout, wanted, 0, Notice::Formatted);
-            plan.writes.insert(0, vec![Write { offset: 0, bytes: vec![0; HEAD_BYTES] }]);
+            plan.writes.insert(0, erased());
             Ok(plan)
         }
         Found::Foreign(what) => Err(Refusal::Foreign { what }),
@@ -234,31 +247,50 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
     Ok(finish(superblock, table.places, maps, First::Maps, wanted.intent_map, recover, notices))
 }
 
-/// A new cache over whatever was there; `sequence` is that of the last superblock, if one is ours.
+/// A new cache over whatever was there; `sequence` is that of the last superblock, if one is ours. With an [`Identity`] it is
+/// that cache again, and empty: what the disk has of its former life has the same seed, so the maps are erased, and the
+/// table's epoch is one that never was.
 fn format(layout: Layout, wanted: &Wanted<'_>, sequence: u64, notice: Notice) -> Plan {
+    let identity = wanted.identity;
+    let mut next_space = identity.map_or(1, |identity| identity.next_space);
     let mut log_offset = layout.device_bytes();
-    let entry = |(space, facts): (u32, &VolumeFacts)| {
+    let entry = |facts: &VolumeFacts| {
         let offset = log_offset;
         log_offset += facts.log_bytes;
         let log = (facts.log_bytes > 0).then_some(LogArea { offset, bytes: facts.log_bytes, in_use: false });
+        let known = identity.and_then(|identity| identity.spaces.iter().find(|(name, _)| *name == facts.name));
+        let space = known.map_or(next_space, |(_, space)| *space);
+        next_space += u32::from(known.is_none());
         Some(VolumeEntry { log, ..facts.entry(space) })
     };
-    let entries: Vec<Option<VolumeEntry>> = (1..).zip(wanted.volumes).map(entry).collect();
+    let entries: Vec<Option<VolumeEntry>> = wanted.volumes.iter().map(entry).collect();
+    let [.., a, b, c, d, e, f, g, h] = wanted.new_cache_id;
+    let never_used = identity.map(|_| u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1 | 1 << 62);
     let superblock = Superblock {
         sequence,
-        cache_id: wanted.new_cache_id,
+        cache_id: identity.map_or(wanted.new_cache_id, |identity| identity.cache_id),
         // Raised, so that the disk used until now is not believed when it comes back: it misses what is written from here.
-        generation: wanted.generation.map_or(0, |generation| generation + 1),
-        table_epoch: 1,
+        generation: wanted.generation.map_or(never_used.unwrap_or(0), |generation| generation + 1),
+        table_epoch: never_used.unwrap_or(1),
         layout,
         clean: false,
-        next_space: 1 + entries.len() as u32,
+        next_space,
+        mirror_side: 0,
         volumes: entries,
     };
     let mut maps: Vec<IntentMap> = superblock.volumes.iter().flatten().map(empty_map).collect();
     maps.iter_mut().for_each(set_all);
     let places = (0..wanted.volumes.len()).collect();
-    finish(superblock, places, maps, First::Superblock, wanted.intent_map, false, vec![notice])
+    let mut plan = finish(superblock, places, maps, First::Superblock, wanted.intent_map, false, vec![notice]);
+    if identity.is_some() {
+        plan.writes.insert(0, erased());
+    }
+    plan
+}
+
+/// Nothing that was there is found again.
+fn erased() -> Vec<Write> {
+    vec![Write { offset: 0, bytes: vec![0; HEAD_BYTES] }]
 }
 
 fn empty_map(entry: &VolumeEntry) -> IntentMap {

@@ -29,6 +29,7 @@ fn wanted(volumes: &[VolumeFacts]) -> Wanted<'_> {
         force_format: false,
         intent_map: true,
         new_cache_id: [7; 16],
+        identity: None,
     }
 }
 

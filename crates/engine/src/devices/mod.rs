@@ -8,6 +8,7 @@
 //! | | [`sectors`]: 512-byte sectors over larger ones |
 //! | | [`logged`]: a write-back log before a back end |
 //! | | [`shared`]: one device for several volumes, by weight |
+//! | | [`mirrored`]: a log on two devices |
 //!
 //! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
 //! [`crate::device`].
@@ -18,6 +19,7 @@ pub mod faulty;
 pub mod file;
 pub mod logged;
 pub mod memory;
+pub mod mirrored;
 pub mod nbd;
 pub mod paced;
 mod pending;

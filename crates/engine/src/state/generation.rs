@@ -10,12 +10,14 @@
 //! Raising is done by a thread of its own: the state directory may be on a disk that is as ill as the cache disk, and
 //! the shard must go on serving hits meanwhile.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_uring::Wake;
+
+use super::replace;
 
 const HEADING: &str = "forebay generation ";
 const FILE_BYTES_MAX: u64 = 64;
@@ -111,16 +113,8 @@ fn parse(bytes: &[u8]) -> Option<u64> {
 }
 
 fn write_durably(path: &Path, value: u64) -> Result<(), StateError> {
-    let write = || -> io::Result<()> {
-        let directory = path.parent().ok_or(io::ErrorKind::NotFound)?;
-        let temporary = path.with_extension("generation.new");
-        let mut file = File::create(&temporary)?;
-        writeln!(file, "{HEADING}{value}")?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        File::open(directory)?.sync_all()
-    };
-    write().map_err(|source| StateError { path: path.to_owned(), done: "written", source })
+    let written = replace(path, &format!("{HEADING}{value}\n"));
+    written.map_err(|source| StateError { path: path.to_owned(), done: "written", source })
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ impl Warm {
             force_format: false,
             intent_map: true,
             new_cache_id: [1; 16],
+            identity: None,
         };
         let mut head = vec![0; HEAD_BYTES];
         let attach = |head: &[u8], generation| {

@@ -6,6 +6,8 @@
 //!
 //! Blocking: nothing is served yet.
 
+use std::ops::Range;
+
 use forebay_core::log::logged::{Buffer, KnownRegions, Logged, OnDisk, Opening, RegionImage, regions_of};
 use forebay_core::log::{FoundGroup, Kind, Log, Record, Ring, Scan, Tail};
 use forebay_wire::disk::log::{Content, Found, Group, decode};
@@ -192,8 +194,16 @@ impl Kept {
     }
 }
 
+/// What a scan found.
+struct FoundLog {
+    log: Log,
+    sums: Vec<Vec<u32>>,
+    /// Positions from the first group that nobody knew to be durable to the log's end.
+    unverified: Range<u64>,
+}
+
 /// All groups from the tail on, and the log that they make.
-fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Result<(Log, Vec<Vec<u32>>), IoError> {
+fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Result<FoundLog, IoError> {
     let mut scan = Scan::new(limits(place.bytes), Ring::new(place.ring_sectors(), tail.position), tail);
     let mut kept: Vec<(Kept, bool)> = Vec::new();
     loop {
@@ -216,15 +226,48 @@ fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Res
         let at = kept.binary_search_by_key(&position, |(group, _)| group.position);
         at.is_ok_and(|at| kept[at].1)
     };
-    let torn = scan.unverified().iter().map(|group| group.position).find(|position| !is_whole(*position));
+    let groups = scan.unverified();
+    let torn = groups.iter().map(|group| group.position).find(|position| !is_whole(*position));
     if let Some(position) = torn {
         scan.cut(position);
     }
+    let [end, _] = scan.next();
+    let unverified = groups.first().map_or(end, |group| group.position.min(end))..end;
     let log = scan.into_log(life);
     let sums = kept.into_iter().flat_map(|(group, _)| (group.first..).zip(group.sums));
     let inside = tail.first..log.next();
     let sums = sums.filter(|(id, _)| inside.contains(id)).map(|(_, sums)| sums).collect();
-    Ok((log, sums))
+    Ok(FoundLog { log, sums, unverified })
+}
+
+/// Writes again what the disk's copies may differ in, as it was found: the groups that nobody knew to be durable, and where the
+/// next group would lie, so that no copy has one there that the others lack. Tails need it not: the next one is on every copy
+/// before anything rests on it.
+fn make_equal(
+    disk: &mut dyn Device,
+    buffers: &Buffers,
+    place: &LogPlace,
+    reactor: &mut dyn Reactor,
+    unverified: &Range<u64>,
+) -> Result<(), LogOpenError> {
+    let ring = place.ring_sectors();
+    let behind = (unverified.end - unverified.start + GROUP_SECTORS_MAX).min(ring);
+    for (first, sectors) in [(unverified.start, behind), (0, GROUP_SECTORS_MAX)] {
+        let mut at = first;
+        while at < first + sectors {
+            let length = GROUP_SECTORS_MAX.min(first + sectors - at).min(ring - at % ring);
+            let span = buffers.span(Buffer::LogRead(0), at % 8);
+            let (kind, offset) = (OpKind::Read, place.offset_of(at));
+            let read = DeviceOp { kind, offset, length: length * SECTOR_BYTES, ..flush(0) };
+            // What no copy can be read of is equal enough.
+            if device::carry_out(disk, reactor, buffers.placed(read, span)).is_ok() {
+                let write = DeviceOp { kind: OpKind::Write { fua: false }, ..read };
+                carry_out(disk, reactor, buffers.placed(write, span), "written")?;
+            }
+            at += length;
+        }
+    }
+    Ok(())
 }
 
 impl Kept {
@@ -311,7 +354,11 @@ impl LoggedDevice {
                 let mut pieces = Pieces::new(&mut *disk, &buffers, place, reactor);
                 let found = scan(&mut pieces, &place, tail, life);
                 pieces.end();
-                found.map_err(unread)?
+                let FoundLog { log, sums, unverified } = found.map_err(unread)?;
+                if disk.has_copies() {
+                    make_equal(&mut *disk, &buffers, &place, reactor, &unverified)?;
+                }
+                (log, sums)
             }
             None => (Log::new(limits(place.bytes), Ring::new(place.ring_sectors(), 0), life), Vec::new()),
         };
