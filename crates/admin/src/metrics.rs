@@ -120,6 +120,7 @@ const METRICS: &[Metric] = &[
     gauge("forebay_volume_log_lagging", "volume", "1 while that is older than it may be: an alert.", |s| log(s, |log| f64::from(u8::from(log.is_lagging)))),
     gauge("forebay_volume_log_throttled_seconds", "volume", "How long writers waited for the log to have room, all together.", |s| log(s, |log| log.throttled_ns as f64 / 1e9)),
     gauge("forebay_volume_log_broken", "volume", "1 after the log's disk failed.", |s| log(s, |log| f64::from(u8::from(log.health != "whole")))),
+    gauge("forebay_volume_log_mirrored", "volume", "1 while a log that is to be mirrored is on cache disk and mirror, 0 while it is on one of them: an alert.", mirrored),
     gauge("forebay_volume_lost_bytes", "volume", "Bytes that neither log nor back end has any more; reading them fails until they are written or the loss is accepted.", |s| log(s, |log| log.lost_bytes as f64)),
     counter("forebay_volume_log_bad_blocks", "volume", "Blocks of the log that could not be read on a disk that works.", |s| log(s, |log| log.bad_blocks)),
     counter("forebay_volume_log_groups", "volume", "Groups of records written to the log.", |s| log(s, |log| log.groups)),
@@ -206,6 +207,12 @@ fn split_modes(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
 /// Of volumes that have a log.
 fn log<T>(snapshot: &Snapshot, read: fn(&WriteLog) -> T) -> Vec<(Labels, T)> {
     snapshot.volumes.iter().filter_map(|volume| Some((of(volume), read(volume.log.as_ref()?)))).collect()
+}
+
+fn mirrored(snapshot: &Snapshot) -> Vec<(Labels, f64)> {
+    let logs = snapshot.volumes.iter().filter_map(|volume| Some((volume, volume.log.as_ref()?)));
+    let logs = logs.filter(|(_, log)| !log.mirror.is_empty());
+    logs.map(|(volume, log)| (of(volume), f64::from(u8::from(log.mirror == "whole")))).collect()
 }
 
 fn backend_flushes(snapshot: &Snapshot) -> Vec<(Labels, u64)> {

@@ -224,6 +224,10 @@ pub struct WriteLog {
     /// How its disk is: `whole`; or it failed, and what the log has goes to the back end (`draining`), is being given up
     /// (`losing`, `giving-up`), and then changes go to the back end (`through`).
     pub health: String,
+    /// Its mirror: `whole` where cache disk and mirror have it, or which of them has it alone (`disk-only`, `mirror-only`); empty
+    /// without a mirror.
+    #[serde(default)]
+    pub mirror: String,
     /// Blocks of it that could not be read on a disk that works.
     pub bad_blocks: u64,
     /// Bytes that neither the log nor the back end has any more. Reading them fails until they are written, or the loss is

@@ -108,6 +108,9 @@ pub const KEYS: &[Key] = &[
          size is used unless this is smaller."),
     key("cache.sparse", Kind::Flag, Default("false"),
         "Do not allocate the cache file at once. For tests: a full file system then costs the cache disk."),
+    key("cache.log_mirror", Kind::Path, Optional,
+        "A second file or block device, for a copy of the write-back logs: what only they have is lost when both are. It needs their \
+         sizes and 1 MiB; a file is made if it is missing. Not on the cache disk's own device."),
     key("cache.memory", Kind::Size(0, u64::MAX), Default("256MiB"),
         "All memory of the cache: pages, index, checksums and buffers. `forebay check` prints the sum."),
     key("cache.page", Kind::Size(4 * KIB, 256 * KIB), Default("64KiB"),

@@ -24,6 +24,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     intent_map(global, report);
     logs(global, volumes, report);
     let disk = disk(global, volumes, report);
+    log_mirror(global, volumes, report);
     if !global.is_bad("cache.disk") {
         memory(global, volumes, disk.as_ref(), report);
     }
@@ -133,11 +134,40 @@ fn logs(global: &Scope, volumes: &[Scope], report: &mut Report) {
     }
 }
 
+/// A mirror needs logs, and a device of its own.
+fn log_mirror(global: &Scope, volumes: &[Scope], report: &mut Report) {
+    let Some(path) = global.path("cache.log_mirror").map(real) else { return };
+    let place = global.place("cache.log_mirror");
+    if global.path("cache.disk").map(real).is_some_and(|disk| disk == path) {
+        let shown = path.display();
+        report.error(
+            place,
+            Complaint::new(
+                format!("{shown} is the cache disk"),
+                "a mirror needs a device of its own, or it is lost with it",
+            ),
+        );
+    }
+    let is_path = |volume: &&Scope| {
+        let backend = volume.backend("volume.backend").map(resolved);
+        matches!(backend, Some(Backend::Path(backend)) if backend == path)
+    };
+    if let Some(name) = volumes.iter().find(is_path).and_then(|volume| volume.name("volume.name")) {
+        let complaint = format!("{} is the back end of \"{name}\"", path.display());
+        report.error(place, Complaint::new(complaint, "a mirror of the logs needs a device of its own"));
+    }
+    if volumes.iter().all(|volume| log_bytes(volume) == 0) {
+        let complaint = Complaint::new("no volume has a write-back log to mirror", "remove it, or use mode = \"back\"");
+        report.warning(place, complaint);
+    }
+}
+
 fn disk(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
     let Some(path) = global.path("cache.disk") else {
         let alone = [
             "cache.disk_size",
             "cache.sparse",
+            "cache.log_mirror",
             "cache.disk_policy",
             "cache.paced.rate",
             "cache.paced.latency",

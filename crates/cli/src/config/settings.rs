@@ -37,6 +37,8 @@ pub struct Settings {
 pub struct CacheSettings {
     /// The cache disk, if there is one.
     pub disk: Option<DiskSettings>,
+    /// The mirror of the write-back logs, if there is one.
+    pub log_mirror: Option<PathBuf>,
     /// Slows the cache disk down.
     pub paced: Option<Paced>,
     /// All memory.
@@ -159,6 +161,7 @@ impl Settings {
         Self {
             cache: CacheSettings {
                 disk,
+                log_mirror: global.path("cache.log_mirror").map(Into::into),
                 paced: Paced::of(global, "cache.paced.rate", "cache.paced.latency"),
                 memory_bytes: number("cache.memory"),
                 page_bytes: number("cache.page") as u32,

@@ -197,7 +197,7 @@ fn unknown_keys_name_the_nearest() {
         ),
         (
             "[cache]\ncolour = 3",
-            "f.toml:2:1: unknown key \"colour\" in [cache]; known here: disk, disk_size, sparse, memory, page, state_dir, memory_policy, disk_policy, intent_map, paced\n",
+            "f.toml:2:1: unknown key \"colour\" in [cache]; known here: disk, disk_size, sparse, log_mirror, memory, page, state_dir, memory_policy, disk_policy, intent_map, paced\n",
         ),
         ("[cache.disk_size]\nx = 1", "f.toml:1:1: cache.disk_size: a table where a size belongs; write \"64KiB\"\n"),
         ("cache = 3", "f.toml:1:1: cache: a number where a table belongs; write [cache] and its keys below it\n"),

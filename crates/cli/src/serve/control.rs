@@ -13,6 +13,7 @@ use forebay_core::{
     WriteMode,
 };
 use forebay_engine::devices::logged::{Health, LogSnapshot, LossSnapshot, LostExtent};
+use forebay_engine::devices::mirrored::{MirrorHealth, MirrorStatus};
 use forebay_engine::shard::measure::{MeasureError, MeasureOrder};
 use forebay_engine::shard::{Command, CommandOrder};
 use forebay_nbd::{Clients, CloseReason, Counters, ERRNOS, Export, Listener, RequestKind};
@@ -238,7 +239,7 @@ impl Control for ShardControl {
                 .map(|(((name, stats), split), ((devices, profile), log))| Volume {
                     devices: devices.clone(),
                     profile: profile.clone(),
-                    log: log.as_ref().map(|log| log_of(&log.status.get(), &log.loss.get())),
+                    log: log.as_ref().map(|log| log_of(&log.status.get(), &log.loss.get(), log.mirror.as_ref())),
                     mode: log.as_ref().map_or_else(|| name.mode.clone(), |log| log.mode().name().to_owned()),
                     ..volume(name, stats, split)
                 })
@@ -375,7 +376,7 @@ fn not_measured(volume: &str, error: MeasureError) -> ControlError {
     about(volume, kind, error.to_string(), next)
 }
 
-fn log_of(log: &LogSnapshot, loss: &LossSnapshot) -> WriteLog {
+fn log_of(log: &LogSnapshot, loss: &LossSnapshot, mirror: Option<&MirrorStatus>) -> WriteLog {
     let counts = &log.counts;
     WriteLog {
         bytes: log.log_bytes,
@@ -399,6 +400,7 @@ fn log_of(log: &LogSnapshot, loss: &LossSnapshot) -> WriteLog {
         backend_flushes: counts.backend_flushes,
         failed_backend_flushes: counts.failed_flushes,
         health: health_name(loss.health).to_owned(),
+        mirror: mirror.map_or("", |mirror| mirror_name(mirror.get())).to_owned(),
         bad_blocks: loss.bad_blocks,
         lost_bytes: loss.lost_bytes,
         lost: loss.extents.iter().map(lost_range).collect(),
@@ -412,6 +414,14 @@ fn health_name(health: Health) -> &'static str {
         Health::Losing => "losing",
         Health::GivingUp => "giving-up",
         Health::Through => "through",
+    }
+}
+
+fn mirror_name(health: MirrorHealth) -> &'static str {
+    match health {
+        MirrorHealth::Whole => "whole",
+        MirrorHealth::DiskOnly => "disk-only",
+        MirrorHealth::MirrorOnly => "mirror-only",
     }
 }
 

@@ -3,6 +3,7 @@
 //! The logs lie on the cache disk, behind the slots. Cache and logs share one device, so that they share its queue. What
 //! a log has that its back end lacks is found again here, before anything is served.
 
+use super::mirror::{self, Looked, Mirror, MirrorError};
 use crate::config::{Settings, VolumeSettings};
 use forebay_core::log::logged::LogPolicy;
 use forebay_core::{FrameId, IoError, VolumeId, WriteMode};
@@ -11,6 +12,7 @@ use forebay_engine::device::Device;
 use forebay_engine::devices::logged::{
     LogControl, LogOpenError, LogPlace, LogStatus, LoggedDevice, LoggedParts, LossStatus,
 };
+use forebay_engine::devices::mirrored::{MirrorStatus, Mirrored};
 use forebay_engine::devices::shared::Shared;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::state::{LogIdentity, RegionMapError, RegionMapFile};
@@ -39,6 +41,9 @@ pub enum LogError {
         /// Which.
         volume: String,
     },
+    /// Their mirror cannot be used.
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
     /// The cache disk does not take the word that it holds logs.
     #[error("the cache disk cannot be written ({error:?}): check the device")]
     Disk {
@@ -67,11 +72,24 @@ pub(super) struct Around<'a> {
     pub(super) wake: Wake,
 }
 
+impl Around<'_> {
+    fn of_mirror(&mut self, settings: &Settings) -> mirror::Around<'_> {
+        mirror::Around {
+            arena: self.arena,
+            frames_id: self.frames_id,
+            frames: self.first_frame..self.first_frame + frames(settings),
+            reactor: &mut *self.reactor,
+        }
+    }
+}
+
 /// A volume's log, as seen from other threads.
 #[derive(Clone, Debug)]
 pub(super) struct VolumeLog {
     pub(super) status: LogStatus,
     pub(super) loss: LossStatus,
+    /// How its mirror is, if one is configured.
+    pub(super) mirror: Option<MirrorStatus>,
     control: LogControl,
     /// Its policy in write-back.
     back: LogPolicy,
@@ -131,27 +149,39 @@ pub(super) type Opened = (Box<dyn Device>, Vec<Option<VolumeLog>>);
 /// From then on the disk says that it holds them.
 ///
 /// # Errors
-/// The first log that cannot be used, or that the disk cannot be written.
+/// The first log that cannot be used, or that the disk or its mirror cannot be written.
 pub(super) fn open_all(
     settings: &Settings,
     disk: &mut CacheDisk,
     device: Box<dyn Device>,
+    mirror: Option<Looked>,
     backends: &mut Vec<Box<dyn Device>>,
-    around: Around<'_>,
+    mut around: Around<'_>,
 ) -> Result<Opened, LogError> {
-    let Around { arena, first_frame, reactor, wake, .. } = around;
     let places: Vec<Option<LogPlace>> = (0..backends.len()).map(|at| place(disk, VolumeId(at as u16))).collect();
     let has_logs = places.iter().any(Option::is_some);
-    let mut frame = first_frame;
     let weights: Vec<u32> = settings.volumes.iter().map(|volume| volume.weight).collect();
-    let (mut cache, mut handles) = (device, Vec::new().into_iter());
+    let (mut cache, mut handles) = (device, Vec::new());
     if has_logs || weights.windows(2).any(|two| two[0] != two[1]) {
         let (of_cache, of_volumes) = Shared::split(cache, &weights);
-        (cache, handles) = (Box::new(of_cache), of_volumes.into_iter());
+        (cache, handles) = (Box::new(of_cache), of_volumes);
     }
+    let mirror = mirror.map(|mirror| mirror.settle(settings, disk, &mut *cache, &mut around.of_mirror(settings)));
+    let mut mirror = mirror.transpose()?.flatten();
+    let logged = settings.volumes.iter().zip(&places).zip(handles);
+    let logged = logged.filter_map(|((volume, place), handle)| Some((volume, (*place)?, handle)));
+    let disks = match &mut mirror {
+        Some(mirror) => over_mirror(settings, logged, mirror, disk, &mut *cache, &mut around),
+        None => logged.map(|(_, _, handle)| Box::new(handle) as Box<dyn Device>).collect(),
+    };
+    let mut disks = disks.into_iter();
+    let mirror_status = match &mirror {
+        Some(mirror) => Some(mirror.status()),
+        None => settings.cache.log_mirror.as_ref().map(|_| MirrorStatus::disk_only()),
+    };
+    let mut frame = around.first_frame;
     let (mut devices, mut logs) = (Vec::new(), Vec::new());
     for ((backend, place), volume) in backends.drain(..).zip(places).zip(&settings.volumes) {
-        let handle = handles.next();
         let Some(place) = place else {
             nothing_is_lost(settings, volume)?;
             devices.push(backend);
@@ -161,21 +191,22 @@ pub(super) fn open_all(
         let volume_sectors = backend.geometry().bytes / 512;
         let identity = LogIdentity { cache_id: disk.superblock().cache_id, space: place.space, volume_sectors };
         let state_dir = &settings.cache.state_dir;
-        let regions = RegionMapFile::open(state_dir, &volume.name, identity, Some(wake.clone()))?;
+        let regions = RegionMapFile::open(state_dir, &volume.name, identity, Some(around.wake.clone()))?;
         let parts = LoggedParts {
-            disk: Box::new(handle.expect("where there are logs the disk is shared")),
-            place,
+            disk: disks.next().expect("where there are logs the disk is shared"),
+            place: if mirror.is_some() { LogPlace { offset: 0, ..place } } else { place },
             backend,
-            arena: Rc::clone(arena),
+            arena: Rc::clone(around.arena),
             first_frame: frame,
             regions: Some(Box::new(regions)),
         };
-        let device = LoggedDevice::open(parts, reactor);
+        let device = LoggedDevice::open(parts, around.reactor);
         let device = device.map_err(|source| LogError::Open { volume: volume.name.clone(), source })?;
-        frame += LoggedDevice::frames(arena.frame_bytes());
+        frame += LoggedDevice::frames(around.arena.frame_bytes());
         let log = VolumeLog {
             status: device.status(),
             loss: device.loss(),
+            mirror: mirror_status.clone(),
             control: device.control(),
             back: volume.log_policy,
         };
@@ -185,11 +216,31 @@ pub(super) fn open_all(
         devices.push(Box::new(device));
     }
     *backends = devices;
+    if let Some(mirror) = &mirror {
+        mirror.opened();
+    }
     if has_logs {
-        let scratch = (&**arena, FrameId(first_frame));
-        disk.logs_are_open(&mut *cache, reactor, scratch).map_err(|error| LogError::Disk { error })?;
+        let scratch = (&**around.arena, FrameId(around.first_frame));
+        disk.logs_are_open(&mut *cache, around.reactor, scratch).map_err(|error| LogError::Disk { error })?;
     }
     Ok((cache, logs))
+}
+
+/// Each log's area on the cache disk and on the mirror, both filled.
+fn over_mirror<'a>(
+    settings: &Settings,
+    logged: impl Iterator<Item = (&'a VolumeSettings, LogPlace, Shared)>,
+    mirror: &mut Mirror,
+    disk: &mut CacheDisk,
+    cache: &mut dyn Device,
+    around: &mut Around<'_>,
+) -> Vec<Box<dyn Device>> {
+    let over = |(volume, place, handle): (&VolumeSettings, LogPlace, Shared)| {
+        mirror.over(&volume.name, handle, place.offset).expect("each log is on the label")
+    };
+    let mut logs: Vec<Mirrored> = logged.map(over).collect();
+    mirror.fill(&mut logs, disk, cache, &mut around.of_mirror(settings));
+    logs.into_iter().map(|log| Box::new(log) as Box<dyn Device>).collect()
 }
 
 fn place(disk: &CacheDisk, volume: VolumeId) -> Option<LogPlace> {

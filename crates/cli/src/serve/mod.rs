@@ -10,6 +10,7 @@ mod backend;
 mod control;
 mod host;
 mod logs;
+mod mirror;
 mod runtime;
 mod shard;
 

@@ -6,12 +6,13 @@
 use super::backend::{self, Backends};
 use super::control::Published;
 use super::host::ShardHost;
-use super::logs::{self, Around, VolumeLog};
+use super::logs::{self, Around, LogError, VolumeLog};
+use super::mirror::{self, Looked, MIRROR_OPS_MAX};
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use crate::profile::Given;
 use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
-use forebay_engine::attach::{AttachOptions, Attached, Notice, attach};
+use forebay_engine::attach::{AttachOptions, Attached, Identity, Notice, attach};
 use forebay_engine::device::Device;
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::paced::Paced;
@@ -102,7 +103,8 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let front = front_config(settings, &budget, page_bytes);
     let backend_ops: u32 = settings.volumes.iter().map(|volume| backend::ops_max(settings, volume)).sum();
     let volumes = settings.volumes.len() as u32;
-    let ops_max = front.ops_max() + DISK_OPS_MAX + backend_ops + 8;
+    let mirror_ops = settings.cache.log_mirror.as_ref().map_or(0, |_| MIRROR_OPS_MAX);
+    let ops_max = front.ops_max() + DISK_OPS_MAX + mirror_ops + backend_ops + 8;
     let mut reactor = RingReactor::new(Limits { ops_max, fds_max: settings.limits.clients_max + volumes * 20 + 64 })?;
     let wake = reactor.waker()?;
     let frames = (budget.transit_frames + budget.kept_frames) as u32;
@@ -112,7 +114,9 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let frames_id = reactor.add_arena(Rc::clone(&arena));
 
     let mut backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
-    let attached = attach_disk(settings, options, &backends)?;
+    let mirror = mirror::look(settings, options.force_format, wake.clone()).map_err(LogError::from)?;
+    let identity = mirror.as_ref().and_then(Looked::identity);
+    let attached = attach_disk(settings, options, &backends, identity)?;
     let config = cache_config(settings, given, &budget, &backends, attached.as_ref());
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
@@ -122,7 +126,9 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let mut host = ShardHost::new(names, backends.specs.clone(), wake.clone());
     let around = Around { arena: &arena, frames_id, first_frame: log_frame, reactor: &mut reactor, wake: wake.clone() };
     let disk = match attached {
-        Some(attached) => Some(disk_and_logs(settings, attached, &paces, &mut backends.devices, &mut host, around)?),
+        Some(attached) => {
+            Some(disk_and_logs(settings, attached, mirror, &paces, &mut backends.devices, &mut host, around)?)
+        }
         None => {
             settings.volumes.iter().try_for_each(|volume| logs::nothing_is_lost(settings, volume))?;
             None
@@ -161,6 +167,7 @@ fn attach_disk(
     settings: &Settings,
     options: StartOptions,
     backends: &Backends,
+    identity: Option<Identity>,
 ) -> Result<Option<Attached>, StartError> {
     let Some(disk) = &settings.cache.disk else {
         forget_other_disks(settings)?;
@@ -177,6 +184,7 @@ fn attach_disk(
         cold: options.cold,
         force_format: options.force_format,
         intent_map: settings.cache.intent_map,
+        identity,
     })?;
     for notice in &attached.notices {
         tracing::info!(disk = %disk.path.display(), "{}", describe(notice));
@@ -240,6 +248,7 @@ fn cache_config(
 fn disk_and_logs(
     settings: &Settings,
     attached: Attached,
+    mirror: Option<Looked>,
     paces: &Paces,
     backends: &mut Vec<Box<dyn Device>>,
     host: &mut ShardHost,
@@ -252,7 +261,7 @@ fn disk_and_logs(
         Some(pace) => Box::new(Paced::new(device, Arc::clone(pace))),
         None => Box::new(device),
     };
-    let (device, logs) = logs::open_all(settings, &mut format, device, backends, around)?;
+    let (device, logs) = logs::open_all(settings, &mut format, device, mirror, backends, around)?;
     host.attached(generation, logs);
     Ok(ShardDisk { device, format })
 }

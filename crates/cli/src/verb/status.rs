@@ -70,13 +70,18 @@ fn log(volume: &VolumeStatus, log: &WriteLog) -> Vec<String> {
         "through" => "its disk failed: the volume goes on without it; ",
         _ => "its disk failed: the back end gets what can be read of it; ",
     };
+    let mirror = match log.mirror.as_str() {
+        "disk-only" => "its mirror is out: replace it and restart; ",
+        "mirror-only" => "it is on its mirror only: replace the cache disk and restart; ",
+        _ => "",
+    };
     vec![
         volume.name.clone(),
         size_rounded(log.bytes),
         format!("{:.1} %", log.fullness() * 100.0),
         size_rounded(log.dirty_bytes),
         behind,
-        format!("{note}{lost}").trim_end_matches("; ").to_owned(),
+        format!("{note}{mirror}{lost}").trim_end_matches("; ").to_owned(),
     ]
 }
 
