@@ -41,12 +41,12 @@ pub(super) struct Follow {
     fails: bool,
     /// When it last ended one, or was told to begin after a rest.
     heard_ns: u64,
-    /// Reads of clients under way there, and when the last one ended.
+    /// Reads of clients under way there, and when the last one ended, or a change of theirs.
     pub(super) reads: u32,
-    read_ns: u64,
+    demand_ns: u64,
 }
 
-/// After a read of a client the next one is expected for so long.
+/// After a client's read or change the next one is expected for so long.
 const DEMAND_NS: u64 = 5_000_000;
 
 impl Follow {
@@ -72,12 +72,16 @@ impl Follow {
     }
 
     pub(super) fn read_ended(&mut self, now_ns: u64) {
-        (self.reads, self.read_ns) = (self.reads - 1, now_ns);
+        (self.reads, self.demand_ns) = (self.reads - 1, now_ns);
     }
 
-    /// Clients read the back end, or just did.
+    pub(super) fn change_ended(&mut self, now_ns: u64) {
+        self.demand_ns = now_ns;
+    }
+
+    /// Clients read the back end, or just did, or just changed something.
     pub(super) fn is_demanded(&self, now_ns: u64) -> bool {
-        self.reads > 0 || (self.read_ns > 0 && now_ns.saturating_sub(self.read_ns) < DEMAND_NS)
+        self.reads > 0 || (self.demand_ns > 0 && now_ns.saturating_sub(self.demand_ns) < DEMAND_NS)
     }
 
     pub(super) fn fails(&self) -> bool {

@@ -26,6 +26,10 @@ use super::policy::{Bypass, OnLag};
 
 /// Below this pressure nobody waits.
 pub(super) const LOW: f64 = 0.6;
+/// Up to this pressure write-back keeps to one run while clients are at work.
+const RAMP: f64 = 0.3;
+/// For write-back beside clients, the oldest change's age counts as pressure, in parts of this.
+const FOLLOW_NS: u64 = 10_000_000_000;
 /// The longest wait for a change of up to so many sectors; longer ones wait in proportion.
 const DELAY_MAX_NS: f64 = 100e6;
 const DELAY_MAX_SECTORS: u64 = 128;
@@ -204,20 +208,30 @@ impl Logged {
         self.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
     }
 
-    /// Runs that may be under way: all, but while clients read the back end only what the pressure asks for.
+    /// Runs that may be under way: all while clients rest, otherwise what the pressure asks for ([`runs_beside_clients`]).
     pub(super) fn runs_allowed(&self, now_ns: u64) -> u32 {
         let all = self.config.runs_max.min(self.policy.runs_max).max(1);
+        let pressure = self.load(now_ns).pressure();
         // A burst that passes the log has the back end for itself at first.
         let is_burst = !self.broken && self.bypass.is_under_way() && matches!(self.policy.bypass, Bypass::Large { .. });
-        if is_burst && self.lag_ns(now_ns) < BURST_NS && self.load(now_ns).pressure() < LOW {
+        if is_burst && self.lag_ns(now_ns) < BURST_NS && pressure < LOW {
             return 0;
         }
-        if !self.follow.is_demanded(now_ns) {
+        // Large changes wait for the back end to have followed, and then pass the log.
+        let changes = self.changes.back().is_some_and(|change| !change.is_large);
+        if !self.follow.is_demanded(now_ns) && !changes {
             return all;
         }
-        let more = f64::from(all - 1) * self.load(now_ns).pressure().min(1.0);
-        1 + more as u32
+        let follow_ns = self.policy.lag_max_ns.clamp(1, FOLLOW_NS);
+        runs_beside_clients(all, pressure.max(self.lag_ns(now_ns) as f64 / follow_ns as f64))
     }
+}
+
+/// One up to the pressure of [`RAMP`], all from [`LOW`] on, and in proportion between: the shape that OpenZFS gives its
+/// asynchronous writes (`zfs_vdev_async_write_active_min_dirty_percent` 30, `_max_dirty_percent` 60).
+fn runs_beside_clients(all: u32, pressure: f64) -> u32 {
+    let part = ((pressure - RAMP) / (LOW - RAMP)).clamp(0.0, 1.0);
+    1 + (f64::from(all - 1) * part) as u32
 }
 
 #[cfg(test)]
@@ -318,6 +332,14 @@ mod tests {
             prop_assert!(longest_ns <= most_ns, "{longest_ns}");
             prop_assert!(fullest < 1.0, "{fullest}");
         }
+    }
+
+    #[test]
+    fn runs_beside_clients_grow_with_the_pressure() {
+        for (pressure, runs) in [(0.0, 1), (0.3, 1), (0.45, 32), (0.6, 64), (1.2, 64)] {
+            assert_eq!(runs_beside_clients(64, pressure), runs, "{pressure}");
+        }
+        assert_eq!(runs_beside_clients(1, 0.45), 1);
     }
 
     #[test]

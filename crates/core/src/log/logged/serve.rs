@@ -17,6 +17,8 @@ pub(super) struct Change {
     pub(super) token: u64,
     /// It is durable when all before this is.
     fua_until: Option<RecordId>,
+    /// It would have passed the log, had the back end followed.
+    pub(super) is_large: bool,
 }
 
 impl Change {
@@ -131,7 +133,8 @@ impl Logged {
             self.checks.append(record.blocks());
             self.ages.appended(self.log.first, id, now_ns);
             let fua_until = fua.then(|| self.close_boundary());
-            self.changes.push_back(Change { id, token, fua_until });
+            let is_large = self.policy.bypass.is_large(request.whole_sectors);
+            self.changes.push_back(Change { id, token, fua_until, is_large });
             self.waiting.pop_front();
         }
     }
@@ -164,6 +167,9 @@ impl Logged {
         assert!(checks.is_empty(), "a checksum for each block of a group");
         for id in self.log.group_written(group.position) {
             let change = self.changes.pop_front().expect("each record has its change");
+            if !change.is_large {
+                self.follow.change_ended(now_ns);
+            }
             assert_eq!(change.id, id, "changes are answered in their order");
             match change.fua_until {
                 Some(needs) => {

@@ -187,14 +187,21 @@ impl Doomed {
             }
             Wish::Flush if is_well => {
                 let by_backend = self.logged.policy().durability == Durability::Backend || self.logged.is_broken();
-                let is_kept = |it: &Sector| !it.lost || it.lost_ns <= client.asked_ns;
+                // What was lost may be newer than what is promised here.
+                let has = |it: &Sector, durable: Value, at| it.values.iter().rposition(|it| *it == durable) >= Some(at);
+                let is_kept = |((it, (durable, _)), at): ((&Sector, &(Value, _)), &usize)| {
+                    !it.lost || it.lost_ns <= client.asked_ns || has(it, *durable, *at)
+                };
                 let needs = client.records.min(self.logged.log().written());
                 let KnownRegions::Same(image) = &self.regions else { unreachable!() };
                 let mut tails = image.tail.into_iter().chain(self.tail.map(|disk| disk.tail));
                 let is_durable = self.logged.log().durable() >= needs;
                 let is_safe = is_durable || image.life > self.life || tails.any(|tail| tail.first >= needs);
                 assert!(!self.logged.is_broken() || is_safe, "its disk may come back with less");
-                assert!(!by_backend || self.sectors.iter().all(is_kept), "what it promises is lost");
+                assert!(
+                    !by_backend || self.sectors.iter().zip(&self.backend).zip(&client.answered).all(is_kept),
+                    "what it promises is lost"
+                );
                 for (sector, answered) in self.sectors.iter_mut().zip(client.answered) {
                     sector.promised = sector.promised.max(answered);
                 }
