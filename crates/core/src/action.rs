@@ -41,8 +41,9 @@ pub enum Action {
     GiveUpRead { op: OpId, volume: VolumeId },
     /// Write `piece.length` bytes at `offset` of the back end. `fua`: durable before `Done`.
     WriteBackend { op: OpId, volume: VolumeId, offset: u64, piece: Piece, fua: bool },
-    /// Make everything the back end has answered durable.
-    FlushBackend { op: OpId, volume: VolumeId },
+    /// Make everything the back end has answered durable. `promised`: a client waits for it; otherwise only the cache does,
+    /// and where a log keeps the order of flushes it may leave this one out of it.
+    FlushBackend { op: OpId, volume: VolumeId, promised: bool },
     /// Discard a range of the back end.
     TrimBackend { op: OpId, volume: VolumeId, offset: u64, length: u64, fua: bool },
     /// Zero a range of the back end.

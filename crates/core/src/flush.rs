@@ -61,7 +61,7 @@ impl Cache {
         core::mem::swap(&mut v.flushes.under_way, &mut v.flushes.waiting);
         v.flushes.at_backend = true;
         let op = self.ops.start(now_ns, Role::Flush { volume, covers: v.write_seq }, None);
-        actions.push(Action::FlushBackend { op, volume });
+        actions.push(Action::FlushBackend { op, volume, promised: true });
     }
 
     pub(crate) fn flushed(

@@ -141,7 +141,7 @@ impl Cache {
             }
             let volume = VolumeId(at as u16);
             let op = self.ops.start(now_ns, Role::SweepBackend { volume, covers: v.write_seq }, None);
-            actions.push(Action::FlushBackend { op, volume });
+            actions.push(Action::FlushBackend { op, volume, promised: false });
             self.volumes[at].sweep_flush = true;
         }
     }

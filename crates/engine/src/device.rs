@@ -120,6 +120,12 @@ pub trait Device {
     /// all others go on with it. Layers need not pass it on.
     fn give_up(&mut self, _now_ns: u64, _token: u64) {}
 
+    /// Takes a flush that no client is promised anything by. What was answered becomes durable as with any other; a device that
+    /// keeps the order of flushes may leave it out. Layers need not pass it on.
+    fn persist(&mut self, now_ns: u64, flush: DeviceOp) {
+        self.submit(now_ns, flush);
+    }
+
     /// Whether all that it answered is where it belongs: a log before a back end has nothing that the back end lacks.
     fn is_settled(&self) -> bool {
         true
@@ -171,6 +177,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn give_up(&mut self, now_ns: u64, token: u64) {
         (**self).give_up(now_ns, token);
+    }
+    fn persist(&mut self, now_ns: u64, flush: DeviceOp) {
+        (**self).persist(now_ns, flush);
     }
     fn is_settled(&self) -> bool {
         (**self).is_settled()

@@ -468,8 +468,11 @@ impl<R: Reactor, F: Front> Shard<R, F> {
                 let kind = OpKind::Write { fua };
                 self.backend_io(now_ns, volume, DeviceOp { token: u64::from(op.0), kind, offset, length, frame, at });
             }
-            Action::FlushBackend { op, volume } => {
-                self.backend_io(now_ns, volume, without_bytes(op, OpKind::Flush, 0, 0))
+            Action::FlushBackend { op, volume, promised } => {
+                self.note(op, Pending::Nothing);
+                let flush = without_bytes(op, OpKind::Flush, 0, 0);
+                let backend = &mut self.parts.backends[volume.index()];
+                if promised { backend.submit(now_ns, flush) } else { backend.persist(now_ns, flush) }
             }
             Action::TrimBackend { op, volume, offset, length, fua } => {
                 self.backend_io(now_ns, volume, without_bytes(op, OpKind::Trim { fua }, offset, length));

@@ -54,7 +54,7 @@ pub(super) struct Bypasses {
     /// Lost, and not told to the layer above.
     in_doubt: Vec<Range<u64>>,
     /// Some were lost, and no flush has failed for them yet.
-    owes_failure: bool,
+    pub(super) owes_failure: bool,
 }
 
 /// Where a change goes.

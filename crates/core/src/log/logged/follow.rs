@@ -224,11 +224,17 @@ impl Logged {
         self.starved || self.log.is_full() || self.load(now_ns).pressure() > LOW
     }
 
+    /// Somebody waits until the back end has flushed what passed the log.
+    fn waits_for_bypasses(&self) -> bool {
+        self.flush_waiters.iter().any(|waiter| waiter.needs_answers > self.bypass.settled())
+    }
+
     /// Behind a boundary; where room is short or time has passed; and for what passed the log.
     pub(super) fn order_backend_flush(&mut self, now_ns: u64) -> Option<Order> {
         let is_losing = self.failing.health == Health::Losing;
         let for_log = self.log.waits_for_flush() || self.follow.flush_due || self.is_short(now_ns) || is_losing;
-        let for_bypasses = self.bypass.wants_flush() || (self.follow.flush_due && self.bypass.is_dirty());
+        let is_due = self.follow.flush_due || self.waits_for_bypasses();
+        let for_bypasses = self.bypass.wants_flush() || (is_due && self.bypass.is_dirty());
         if !(for_log || for_bypasses) || now_ns < self.follow.retry_ns || self.bypass.delays_flush() {
             return None;
         }

@@ -56,6 +56,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bypass::Bypasses;
 use checks::Checks;
+use core::ops::Range;
 use pace::Pace;
 use serve::{Change, FlushWaiter, Piece, Read};
 
@@ -101,6 +102,7 @@ enum Role {
     },
     ReadBackend {
         read: usize,
+        sectors: Range<u64>,
     },
     Run {
         run: usize,
@@ -293,12 +295,9 @@ impl Logged {
             Wish::Read => self.read(&request),
             Wish::Flush => {
                 let needs = self.close_boundary();
-                if self.take_owed_failure() {
-                    return self.answer(request.token, Err(IoError::Lost));
-                }
-                let (needs_answers, level) = (self.bypass.answers(), self.policy.durability);
-                self.wait_for_flush(FlushWaiter { token: request.token, is_flush: true, needs, needs_answers, level });
+                self.flush(request.token, needs, self.policy.durability);
             }
+            Wish::Persist => self.flush(request.token, self.log.next(), Durability::Local),
             Wish::Write { .. } | Wish::Zero { .. } => {
                 self.waiting.push_back(Waiting { request, must_log: false });
                 self.append_waiting(now_ns);
@@ -363,9 +362,11 @@ impl Logged {
                 self.read_buffers.push(buffer);
                 self.piece_read(now_ns, piece, buffer, result, checks);
             }
-            Role::ReadBackend { read } => {
+            Role::ReadBackend { read, sectors } => {
                 self.follow.read_ended(now_ns);
-                self.read_went_on(read, result);
+                // It may have been lost on the way.
+                let is_lost = self.loss.lost.overlaps(&sectors);
+                self.read_went_on(read, if is_lost { Err(IoError::Failed) } else { result });
             }
             Role::Run { run } => self.run_ended(now_ns, run, result),
             Role::Bypass { request } => self.bypass_ended(now_ns, request, result),
@@ -374,6 +375,15 @@ impl Logged {
         }
         self.look(now_ns);
         self.append_waiting(now_ns);
+    }
+
+    /// Somebody wants what was answered to be durable; his records are before `needs`.
+    fn flush(&mut self, token: u64, needs: RecordId, level: Durability) {
+        if self.take_owed_failure() {
+            return self.answer(token, Err(IoError::Lost));
+        }
+        let needs_answers = self.bypass.answers();
+        self.wait_for_flush(FlushWaiter { token, is_flush: true, needs, needs_answers, level });
     }
 
     fn start(&mut self, role: Role) -> OrderId {

@@ -26,8 +26,10 @@ pub enum Wish {
         /// Keep the space allocated.
         no_hole: bool,
     },
-    /// All that was answered before is to be durable.
+    /// All that was answered before is to be durable, and the back end to follow in the order of flushes.
     Flush,
+    /// All that was answered before is to be durable. For whoever asks the log is enough, and no client is promised anything.
+    Persist,
 }
 
 /// A client's request. Those that overlap are not under way at the same time: whoever asks sees to that.
@@ -37,7 +39,7 @@ pub struct Request {
     pub token: u64,
     /// What.
     pub wish: Wish,
-    /// Where; ignored by a flush.
+    /// Where; ignored by flushes.
     pub sectors: Range<u64>,
     /// Sectors of the whole change, if this is a part of it.
     pub whole_sectors: u64,

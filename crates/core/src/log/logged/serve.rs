@@ -115,7 +115,7 @@ impl Logged {
             let (kind, fua) = match request.wish {
                 Wish::Write { fua } => (Kind::Data, fua),
                 Wish::Zero { fua, no_hole } => (Kind::Zero { no_hole }, fua),
-                Wish::Read | Wish::Flush => unreachable!("not a change: {request:?}"),
+                Wish::Read | Wish::Flush | Wish::Persist => unreachable!("not a change: {request:?}"),
             };
             let token = request.token;
             if self.broken {
@@ -254,7 +254,7 @@ impl Logged {
                 None => {
                     self.reads.get_mut(read).left += 1;
                     self.follow.reads += 1;
-                    let id = self.start(Role::ReadBackend { read });
+                    let id = self.start(Role::ReadBackend { read, sectors: stretch.sectors.clone() });
                     self.ready.push_back(Order::ReadBackend { id, to, sectors: stretch.sectors });
                 }
                 Some(record) if self.log.record(record).kind == Kind::Data => {

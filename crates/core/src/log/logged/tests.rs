@@ -141,6 +141,10 @@ fn checks_of(sectors: &Range<u64>, values: &[Value]) -> Vec<u32> {
     checks
 }
 
+fn is_flush(wish: Wish) -> bool {
+    matches!(wish, Wish::Flush | Wish::Persist)
+}
+
 fn request(token: u64, wish: Wish, sectors: Range<u64>) -> Request {
     let whole_sectors = sectors.end - sectors.start;
     Request { token, wish, sectors, whole_sectors }
@@ -258,10 +262,11 @@ impl World {
             0..8 => Wish::Write { fua: self.below(6) == 0 },
             8..10 => Wish::Zero { fua: self.below(6) == 0, no_hole: self.below(2) == 0 },
             10..18 => Wish::Read,
+            18 if self.below(2) == 0 => Wish::Persist,
             _ => Wish::Flush,
         };
-        let busy = self.clients.values().any(|it| it.wish != Wish::Flush && overlaps(&it.sectors));
-        if self.clients.len() == 6 || (busy && wish != Wish::Flush) {
+        let busy = self.clients.values().any(|it| !is_flush(it.wish) && overlaps(&it.sectors));
+        if self.clients.len() == 6 || (busy && !is_flush(wish)) {
             return;
         }
         let token = self.next_token;
@@ -279,7 +284,7 @@ impl World {
             });
         }
         let (asked_ns, policy, answers) = (self.now_ns, self.logged.policy(), self.logged.bypass.answers());
-        let must_fail = wish == Wish::Flush && core::mem::take(&mut self.owes);
+        let must_fail = is_flush(wish) && core::mem::take(&mut self.owes);
         self.clients.insert(
             token,
             Client { wish, sectors: sectors.clone(), bytes, asked_ns, policy, lost: Vec::new(), must_fail, answers },
@@ -363,7 +368,7 @@ impl World {
         let client = self.clients.remove(&token).expect("answered once");
         let fua = matches!(client.wish, Wish::Write { fua: true } | Wish::Zero { fua: true, .. });
         if result.is_err() {
-            let waits = client.wish == Wish::Flush || fua;
+            let waits = is_flush(client.wish) || fua;
             assert!(client.wish == Wish::Read || waits, "only the back end fails");
             if fua && let Some(change) = self.history.iter_mut().find(|it| it.token == token && !it.settled) {
                 change.answered_ns = Some(self.now_ns);
@@ -381,14 +386,14 @@ impl World {
                 }
                 self.counts[0] += 1;
             }
-            Wish::Flush => {
+            Wish::Flush | Wish::Persist => {
                 let covered = |it: &&mut Asked| it.answered_ns.is_some_and(|at| at < client.asked_ns);
                 self.history.iter_mut().filter(covered).for_each(|it| it.promised = true);
                 self.counts[1] += 1;
                 assert!(!client.must_fail, "a loss is told");
                 let covers = |it: &Asked| it.answered_ns.is_some_and(|at| at < client.asked_ns);
                 self.check_durable(0..SECTORS, |it| covers(it) && self.passed.contains(&it.token));
-                if client.policy.durability == Durability::Backend {
+                if client.wish == Wish::Flush && client.policy.durability == Durability::Backend {
                     self.check_durable(0..SECTORS, |it| it.answered_ns.is_some_and(|at| at < client.asked_ns));
                     self.counts[6] += 1;
                 }
@@ -423,7 +428,7 @@ impl World {
         let lost: Vec<u64> = self.logged.in_doubt().flatten().collect();
         if !lost.is_empty() {
             self.owes = true;
-            for it in self.clients.values_mut().filter(|it| it.wish == Wish::Flush && it.answers > settled) {
+            for it in self.clients.values_mut().filter(|it| is_flush(it.wish) && it.answers > settled) {
                 (it.must_fail, self.owes) = (true, false);
             }
         }

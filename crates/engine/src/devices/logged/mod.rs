@@ -384,13 +384,31 @@ impl LoggedDevice {
         self.logged.done(now_ns, OrderId(done.token as u32), done.result, &sums);
     }
 
-    /// Hands an operation to the log, in parts that fit.
-    fn start(&mut self, now_ns: u64, index: u32) {
+    fn take(&mut self, now_ns: u64, op: DeviceOp, persists: bool) {
+        if let Err(error) = check(&self.geometry, &op) {
+            return self.ended.push(DeviceDone { token: op.token, result: Err(error) });
+        }
+        match self.pending.insert(Job { op, left: 1, result: Ok(()) }) {
+            Ok(index) => {
+                self.take_policy(now_ns);
+                self.start(now_ns, index, persists);
+                (self.gathers, self.is_stale) = (true, true);
+                if op.kind == OpKind::Read || op.kind == OpKind::Flush {
+                    self.act(now_ns);
+                }
+            }
+            Err(job) => self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
+        }
+    }
+
+    /// Hands an operation to the log, in parts that fit. A flush `persists` if no client is promised anything by it.
+    fn start(&mut self, now_ns: u64, index: u32, persists: bool) {
         let op = self.pending.get_mut(index).op;
         let sectors = op.offset / SECTOR_BYTES..(op.offset + op.length) / SECTOR_BYTES;
         let wish = match op.kind {
             OpKind::Read => Wish::Read,
             OpKind::Write { fua } => Wish::Write { fua },
+            OpKind::Flush if persists => Wish::Persist,
             OpKind::Flush => Wish::Flush,
             OpKind::Trim { fua } => Wish::Zero { fua, no_hole: false },
             OpKind::WriteZeroes { fua, no_hole } => Wish::Zero { fua, no_hole },
@@ -429,20 +447,11 @@ impl Device for LoggedDevice {
     }
 
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
-        if let Err(error) = check(&self.geometry, &op) {
-            return self.ended.push(DeviceDone { token: op.token, result: Err(error) });
-        }
-        match self.pending.insert(Job { op, left: 1, result: Ok(()) }) {
-            Ok(index) => {
-                self.take_policy(now_ns);
-                self.start(now_ns, index);
-                (self.gathers, self.is_stale) = (true, true);
-                if op.kind == OpKind::Read || op.kind == OpKind::Flush {
-                    self.act(now_ns);
-                }
-            }
-            Err(job) => self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
-        }
+        self.take(now_ns, op, false);
+    }
+
+    fn persist(&mut self, now_ns: u64, flush: DeviceOp) {
+        self.take(now_ns, flush, true);
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {

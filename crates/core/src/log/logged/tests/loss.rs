@@ -132,7 +132,7 @@ impl Doomed {
     /// Asks, unless something that overlaps is under way.
     fn ask(&mut self, wish: Wish, sectors: Range<u64>) -> Option<u64> {
         let overlaps = |it: &Asker| it.sectors.start < sectors.end && sectors.start < it.sectors.end;
-        if wish != Wish::Flush && self.clients.values().any(|it| it.wish != Wish::Flush && overlaps(it)) {
+        if !is_flush(wish) && self.clients.values().any(|it| !is_flush(it.wish) && overlaps(it)) {
             return None;
         }
         let token = self.next_token;
@@ -147,6 +147,10 @@ impl Doomed {
         }
         let answered = self.sectors.iter().map(|it| it.answered).collect();
         let records = self.logged.log().next();
+        // What was lost before is told with the next flush, whenever that is.
+        if is_flush(wish) && self.logged.bypass.owes_failure {
+            self.excused_ns = self.now_ns;
+        }
         self.clients
             .insert(token, Asker { records, wish, sectors: sectors.clone(), bytes, answered, asked_ns: self.now_ns });
         self.logged.submit(self.now_ns, request(token, wish, sectors));
@@ -165,10 +169,11 @@ impl Doomed {
             0..9 => Wish::Write { fua },
             9..11 => Wish::Zero { fua, no_hole: false },
             11..18 => Wish::Read,
+            18 if self.below(2) == 0 => Wish::Persist,
             _ => Wish::Flush,
         };
         if self.clients.len() < 5 {
-            self.ask(wish, if wish == Wish::Flush { 0..0 } else { sectors });
+            self.ask(wish, if is_flush(wish) { 0..0 } else { sectors });
         }
     }
 
@@ -185,8 +190,9 @@ impl Doomed {
                 let is_listed = self.logged.lost().overlaps(&client.sectors);
                 assert!(is_listed || self.excused_ns >= client.asked_ns, "{:?}", client.sectors);
             }
-            Wish::Flush if is_well => {
-                let by_backend = self.logged.policy().durability == Durability::Backend || self.logged.is_broken();
+            Wish::Flush | Wish::Persist if is_well => {
+                let is_policy = client.wish == Wish::Flush && self.logged.policy().durability == Durability::Backend;
+                let by_backend = is_policy || self.logged.is_broken();
                 // What was lost may be newer than what is promised here.
                 let has = |it: &Sector, durable: Value, at| it.values.iter().rposition(|it| *it == durable) >= Some(at);
                 let is_kept = |((it, (durable, _)), at): ((&Sector, &(Value, _)), &usize)| {
@@ -206,7 +212,7 @@ impl Doomed {
                     sector.promised = sector.promised.max(answered);
                 }
             }
-            Wish::Flush => {}
+            Wish::Flush | Wish::Persist => {}
             Wish::Write { fua } | Wish::Zero { fua, .. } => {
                 for (sector, value) in client.sectors.zip(client.bytes) {
                     let zero = matches!(client.wish, Wish::Zero { .. });
@@ -226,7 +232,7 @@ impl Doomed {
         assert!(is_well || fails, "the log could be read, and {:?} failed", client.wish);
         let kind = match client.wish {
             Wish::Read => 0,
-            Wish::Flush => 4,
+            Wish::Flush | Wish::Persist => 4,
             _ => 2,
         };
         self.counts[kind + usize::from(!is_well)] += 1;
