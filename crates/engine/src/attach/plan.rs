@@ -233,9 +233,12 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
         }
         maps.push(map);
     }
+    let generation = wanted.generation.unwrap_or(0).max(found.generation);
+    // Raised, so that another disk of that generation is not believed when it comes back: it misses what is written from here.
+    let passes = matches!(empty, Some(Notice::GenerationPassed | Notice::GenerationUnknown));
     let superblock = Superblock {
         sequence: found.sequence,
-        generation: wanted.generation.unwrap_or(0).max(found.generation),
+        generation: generation + u64::from(passes),
         table_epoch: found.table_epoch + u64::from(empty.is_some()),
         clean: false,
         next_space: table.next_space,

@@ -230,9 +230,9 @@ fn a_generation_that_is_not_the_disks_empties_it() {
     let (mut head, mut disk) = running(&volumes);
     stop(&mut head, &mut disk, &[0]);
     for (generation, notice, then) in [
-        (Some(4), Notice::GenerationPassed, 4),
-        (Some(2), Notice::GenerationPassed, 3),
-        (None, Notice::GenerationUnknown, 3),
+        (Some(4), Notice::GenerationPassed, 5),
+        (Some(2), Notice::GenerationPassed, 4),
+        (None, Notice::GenerationUnknown, 4),
     ] {
         let plan = plan(&head, &Wanted { generation, ..wanted(&volumes) }).unwrap();
         assert_eq!((plan.notices.as_slice(), plan.recover), ([notice].as_slice(), false));
@@ -242,6 +242,22 @@ fn a_generation_that_is_not_the_disks_empties_it() {
         apply_all(&mut head, &plan);
         let again = Wanted { generation: Some(plan.generation), ..wanted(&volumes) };
         assert!(super::plan(&head, &again).unwrap().recover);
+    }
+}
+
+#[test]
+fn two_disks_that_are_used_in_turns_are_emptied_each_time() {
+    let volumes = [volume("a")];
+    let first = running(&volumes).0;
+    let mut disks = [first, vec![0; HEAD_BYTES]];
+    let mut generation = 3;
+    for turn in 1..6 {
+        let head = &mut disks[turn % 2];
+        let next = Wanted { generation: Some(generation), new_cache_id: [turn as u8; 16], ..wanted(&volumes) };
+        let plan = plan(head, &next).unwrap();
+        assert!(!plan.recover, "turn {turn}: the other disk was in use since");
+        apply_all(head, &plan);
+        generation = plan.generation;
     }
 }
 
