@@ -6,7 +6,7 @@ help:
 	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
 	@echo "make bench  every benchmark in bench/, against its peers (nearly two hours)"
 	@echo "make experiments  every experiment in full; writes docs/results"
-	@echo "make soak   an hour of load: memory and descriptors must not grow; and a write-back log crashed 100,000 times"
+	@echo "make soak   an hour of load: memory and descriptors must not grow; a write-back log crashed 100,000 times, and as often below a cache"
 	@echo "make fmt | lint | docs | deps | clean"
 
 demo:
@@ -26,6 +26,7 @@ experiments:
 
 soak: deps
 	cargo run --release --locked -p forebay-sim -- --log --count 4000
+	cargo run --release --locked -p forebay-sim -- --back --count 4000
 	@bench/volume --only growth --minutes 60
 
 fmt:

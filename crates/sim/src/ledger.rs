@@ -132,7 +132,8 @@ counts! {
 
     FaultDiskPower: "fault", "cache disk loses power with the process";
     FaultBackendPower: "fault", "back end loses power with the process";
-    FaultDiskReplaced: "fault", "another cache disk after a crash";
+    FaultDiskReplaced: "fault", "an empty cache disk after a crash";
+    FaultDiskBack: "fault", "a cache disk of before after a crash";
 
     CrashAtIo: "crash", "after so many I/Os";
     CrashBetween: "crash", "between two turns";

@@ -13,8 +13,8 @@
 //! 5. [`ledger`] counts what was met and digests all of it: a seed that runs twice with two digests is a failure too.
 //! 6. [`sweep`] runs many seeds; and with a planted [`bug`], to see that the checks would notice.
 //!
-//! Beside these stand [`log_world`], where one write-back log is crashed all the time, and [`pace`]: worlds in which
-//! nothing goes wrong, and what is looked at is how fast things go.
+//! Beside these stand [`log_world`], where one write-back log is crashed all the time, [`back`], where whole machines with such
+//! logs are, and [`pace`]: worlds in which nothing goes wrong, and what is looked at is how fast things go.
 //!
 //! Why: the defects that cost data need three or four rare things to happen in a certain order. A world makes rare
 //! things common, a thousand seeds a minute, and each find can be looked at again.

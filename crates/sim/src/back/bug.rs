@@ -23,6 +23,7 @@ pub mod seam {
         FuaDropped: "fua-dropped", "writes lose their FUA flag on the way to the log";
         OrderSwapped: "order-swapped", "of two writes that overlap the first is done again after the second";
         RegionsUnkept: "regions-unkept", "writes of the region map are answered and not done";
+        AnotherBelieved: "another-believed", "a cache disk of before is taken for the one in use";
         LossForgotten: "loss-forgotten", "what is lost is taken for accepted at the next start";
     }
 }
@@ -34,6 +35,7 @@ impl Planted for Bug {
         Self::Seam(SeamBug::FuaDropped),
         Self::Seam(SeamBug::OrderSwapped),
         Self::Seam(SeamBug::RegionsUnkept),
+        Self::Seam(SeamBug::AnotherBelieved),
         Self::Seam(SeamBug::LossForgotten),
         Self::Log(log_world::bug::Bug::LogFlushIgnored),
         Self::Log(log_world::bug::Bug::GroupEarly),
@@ -50,6 +52,7 @@ impl Planted for Bug {
         Self::Log(log_world::bug::Bug::BypassUnflushed),
         Self::Log(log_world::bug::Bug::BypassReplayed),
         Self::Log(log_world::bug::Bug::ZeroForgotten),
+        Self::Log(log_world::bug::Bug::FlushLocal),
         Self::Machine(bug::Bug::DiskIgnoresFlush),
         Self::Machine(bug::Bug::IntentForgotten),
         Self::Machine(bug::Bug::TableStale),

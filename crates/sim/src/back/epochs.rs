@@ -54,6 +54,8 @@ struct Volume {
     loose: Vec<Loose>,
     /// The back end is at this one, or a later one.
     least: usize,
+    /// What is flushed promises to be on the back end, if the flush was asked for later than this.
+    far_since: u64,
     /// By sector: nobody has its newest bytes, and that was told.
     gone: Vec<bool>,
 }
@@ -74,6 +76,7 @@ impl Epochs {
             boundaries: vec![0],
             loose: Vec::new(),
             least: 0,
+            far_since: NEVER,
             gone: vec![false; *count as usize],
         };
         Self { volumes: sectors.iter().map(volume).collect() }
@@ -123,6 +126,18 @@ impl Epochs {
         let v = &mut self.volumes[volume];
         v.bounds(asked);
         v.loose.retain(|loose| loose.end >= asked);
+        if asked > v.far_since {
+            v.least = v.boundaries.len() - 1;
+        }
+    }
+
+    /// From now on a flush promises that the back end has it, or (`far`: false) that the log has.
+    pub fn promise(&mut self, volume: usize, far: bool, now: u64) {
+        let since = &mut self.volumes[volume].far_since;
+        *since = match far {
+            true => now.min(*since),
+            false => NEVER,
+        };
     }
 
     /// The last boundary is on the back end: so it was promised.
@@ -373,6 +388,21 @@ mod tests {
         told.write(1, 2);
         assert!(told.check([&[0], &[2]]).is_err());
         assert_eq!(told.check([&[1], &[2]]), Ok(1..=1));
+    }
+
+    #[test]
+    fn a_flush_may_promise_the_back_end() {
+        let mut told = Told::new();
+        told.write(0, 1);
+        let now = told.tick();
+        told.epochs.promise(0, true, now);
+        told.flush();
+        assert!(told.check([&[0], &[0]]).is_err() && told.check([&[1], &[0]]).is_ok());
+        let now = told.tick();
+        told.epochs.promise(0, false, now);
+        told.write(0, 2);
+        told.flush();
+        assert!(told.check([&[1], &[0]]).is_ok());
     }
 
     #[test]

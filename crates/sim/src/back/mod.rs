@@ -6,7 +6,8 @@
 //!
 //! How:
 //! 1. [`world`] draws a machine, its lives and what ends them: a crash after so many I/Os or at a named one, of the process
-//!    alone, with power lost by the cache disk, the back ends or all; the cache disk replaced by an empty one.
+//!    alone, with power lost by the cache disk, the back ends or all; the cache disk replaced by an empty one, or by one of
+//!    before.
 //! 2. [`logs`] opens the logs as `forebay serve` does; starts are cut short, too. Then the volumes are read whole: what was
 //!    acknowledged behind a flush is there, and what is there stays. Slots that recovery would believe are compared with it.
 //! 3. [`seam`] stands between the cache and each log: operations that overlap are never in flight together there.
@@ -25,6 +26,7 @@ pub mod world;
 
 use crate::ledger::Count;
 use crate::log_world::liar::Lies;
+use crate::model_device::Disk;
 use crate::setup::{LifeSetup, Setup};
 use crate::sweep::Worlds;
 use crate::world::Outcome;
@@ -41,6 +43,7 @@ pub const OWN: &[Count] = &[
     Count::FaultDiskPower,
     Count::FaultBackendPower,
     Count::FaultDiskReplaced,
+    Count::FaultDiskBack,
     Count::CrashAtIo,
     Count::CrashBetween,
     Count::CrashAtRest,
@@ -82,6 +85,7 @@ pub const OWN: &[Count] = &[
 
 /// What does not happen in these worlds.
 const ELSEWHERE: &[Count] = &[
+    Count::BackendTimedOut,
     Count::TrimBackend,
     Count::WriteBackendFua,
     Count::FlushLost,
@@ -162,6 +166,8 @@ pub struct Back {
     pub looked_at: u64,
     /// The cache disk fails often.
     pub has_frail_disk: bool,
+    /// A cache disk that was replaced, and may come back.
+    pub disk_before: Option<Rc<Disk>>,
 }
 
 impl Back {

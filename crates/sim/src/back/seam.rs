@@ -7,7 +7,7 @@ use super::bug::SeamBug;
 use crate::dice::Dice;
 use crate::ledger::{Count, SharedLedger};
 use forebay_core::FrameId;
-use forebay_core::log::logged::RegionImage;
+use forebay_core::log::logged::{LostExtents, RegionImage};
 use forebay_engine::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
 use forebay_engine::devices::logged::{KnownRegions, LoggedDevice, MemoryRegions, RegionStore};
 use forebay_uring::Arena;
@@ -160,12 +160,12 @@ impl Regions {
     #[must_use]
     pub fn reopened(kept: &MemoryRegions, bug: Option<SeamBug>) -> Self {
         let kept = kept.reopened();
+        let unlost = |image| RegionImage { lost: LostExtents::default(), ..image };
         let known = match (kept.known().clone(), bug) {
-            (KnownRegions::Same(image), Some(SeamBug::LossForgotten)) => {
-                KnownRegions::Same(RegionImage { lost: Default::default(), ..image })
-            }
-            (KnownRegions::OfAnother(image), Some(SeamBug::LossForgotten)) => {
-                KnownRegions::OfAnother(RegionImage { lost: Default::default(), ..image })
+            (KnownRegions::Same(image), Some(SeamBug::LossForgotten)) => KnownRegions::Same(unlost(image)),
+            (KnownRegions::OfAnother(image), Some(SeamBug::LossForgotten)) => KnownRegions::OfAnother(unlost(image)),
+            (KnownRegions::OfAnother(image), Some(SeamBug::AnotherBelieved)) => {
+                KnownRegions::Same(RegionImage { life: 0, ..image })
             }
             (known, _) => known,
         };

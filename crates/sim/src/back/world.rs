@@ -12,6 +12,7 @@ use crate::content::value_in;
 use crate::dice::Dice;
 use crate::ledger::{Count, Ledger};
 use crate::life::{Life, SimReactor};
+use crate::log_world;
 use crate::medium::Medium;
 use crate::model_device::{Character, Disk, lose_power};
 use crate::setup::{BackendKind, Setup, VolumeSetup};
@@ -102,7 +103,8 @@ fn new(seed: u64, bug: Option<Bug>, verbose: bool) -> Machine {
     let has_frail_disk = dice.chance(300);
     let mut machine = Machine::of(setup, dice, ledger);
     machine.shared.oracle.borrow_mut().epochs = Some(Epochs::new(&sectors));
-    machine.back = Some(Back { bug, volumes, crashes: 0, crashes_min, look_ios, looked_at: 0, has_frail_disk });
+    machine.back =
+        Some(Back { bug, volumes, crashes: 0, crashes_min, look_ios, looked_at: 0, has_frail_disk, disk_before: None });
     machine
 }
 
@@ -168,6 +170,7 @@ pub fn begun(
         let epochs = oracle.epochs.as_mut().expect("volumes write back");
         // Otherwise they were lost before.
         let newly = std::mem::take(&mut back(machine).volumes[volume].is_replaced);
+        epochs.promise(volume, false, 0);
         for sector in lost.iter().cloned().flatten().filter(|_| newly) {
             epochs.begins_anew(volume, sector, truth[sector as usize].expect("no torn sector"));
         }
@@ -224,9 +227,14 @@ fn draw_policies(machine: &mut Machine, life: &mut Life) {
         machine.ledger.count(what, volume as u64, 0);
         let far = policy.durability == Backend;
         machine.ledger.count(if far { Count::StatePolicyBackend } else { Count::StatePolicyLocal }, volume as u64, 0);
-        log.borrow().control().set(policy);
-        let volume = &mut machine.back.as_mut().expect("a machine that writes back").volumes[volume];
-        volume.may_pass |= policy.bypass != Bypass::Never;
+        let mut oracle = machine.shared.oracle.borrow_mut();
+        let now = oracle.flush_begins();
+        oracle.epochs.as_mut().expect("volumes write back").promise(volume, far, now);
+        let back = machine.back.as_mut().expect("a machine that writes back");
+        let forgets = back.bug == Some(Bug::Log(log_world::bug::Bug::FlushLocal)) && policy != LogPolicy::THROUGH;
+        let durability = if forgets { Local } else { policy.durability };
+        log.borrow().control().set(LogPolicy { durability, ..policy });
+        back.volumes[volume].may_pass |= policy.bypass != Bypass::Never;
     }
 }
 
@@ -442,14 +450,22 @@ fn crash(machine: &mut Machine, life: Option<Life>) {
         6 | 7 => backends_lose_power(machine),
         8 | 9 => machine.power_fails(),
         nth => {
-            machine.ledger.count(Count::FaultDiskReplaced, 0, 0);
-            machine.disk = Some(Disk::new(machine.setup.disk_bytes, machine.setup.latency_ns[0]));
+            replace_disk(machine);
             if nth == 11 {
                 backends_lose_power(machine);
             }
         }
     }
     look(machine, None);
+}
+
+/// Another cache disk: an empty one, or one that was in use before and knows nothing of what came since.
+fn replace_disk(machine: &mut Machine) {
+    let before = back(machine).disk_before.take().filter(|_| machine.dice.chance(500));
+    let what = if before.is_some() { Count::FaultDiskBack } else { Count::FaultDiskReplaced };
+    machine.ledger.count(what, 0, 0);
+    let disk = before.unwrap_or_else(|| Disk::new(machine.setup.disk_bytes, machine.setup.latency_ns[0]));
+    back(machine).disk_before = machine.disk.replace(disk);
 }
 
 /// Where nothing may have passed the log, that costs nothing.
