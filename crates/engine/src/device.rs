@@ -77,6 +77,15 @@ pub struct DeviceOp {
     pub at: u32,
 }
 
+/// For whom an operation is, on a device that several share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForWhom {
+    /// Whose share it is taken from; `None`: that of the device's user.
+    pub volume: Option<VolumeId>,
+    /// Whether a client waits for it.
+    pub is_demand: bool,
+}
+
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceDone {
@@ -103,8 +112,8 @@ pub trait Device {
     /// Starts an operation. Refusal is a completion too.
     fn submit(&mut self, now_ns: u64, op: DeviceOp);
 
-    /// The same for a volume: a device that several volumes share takes it from that one's share. Layers pass it on.
-    fn submit_for(&mut self, now_ns: u64, _volume: VolumeId, op: DeviceOp) {
+    /// The same for somebody. To most devices it is all the same; a layer over one that several share passes it on.
+    fn submit_for(&mut self, now_ns: u64, _whom: ForWhom, op: DeviceOp) {
         self.submit(now_ns, op);
     }
 
@@ -166,8 +175,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
         (**self).submit(now_ns, op);
     }
-    fn submit_for(&mut self, now_ns: u64, volume: VolumeId, op: DeviceOp) {
-        (**self).submit_for(now_ns, volume, op);
+    fn submit_for(&mut self, now_ns: u64, whom: ForWhom, op: DeviceOp) {
+        (**self).submit_for(now_ns, whom, op);
     }
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         (**self).poll(now_ns, done);

@@ -27,7 +27,7 @@ use forebay_core::{
 use forebay_uring::Arena;
 
 use crate::attach::{CacheDisk, VolumeEnd, block_checksums};
-use crate::device::{Device, DeviceDone, DeviceOp, Doubt, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, ForWhom, OpKind};
 use crate::front::{Front, FrontEvent};
 use crate::reactor::Reactor;
 use measure::{Measure, MeasureError, MeasureOrder, Measured};
@@ -524,7 +524,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
         let length = u64::from(blocks * BLOCK_BYTES);
         let op = DeviceOp { token: u64::from(op.0), kind, offset, length, frame, at };
         if kind == OpKind::Read {
-            return self.start_on_slot(now_ns, op);
+            return self.start_on_slot(now_ns, op, true);
         }
         if self.stores.is_empty() {
             self.stores_since_ns = now_ns;
@@ -539,16 +539,17 @@ impl<R: Reactor, F: Front> Shard<R, F> {
     fn start_stores(&mut self, now_ns: u64) {
         let mut stores = std::mem::take(&mut self.stores);
         for op in stores.drain(..) {
-            self.start_on_slot(now_ns, op);
+            self.start_on_slot(now_ns, op, false);
         }
         self.stores = stores;
     }
 
     /// From the share of the volume whose page it is.
-    fn start_on_slot(&mut self, now_ns: u64, op: DeviceOp) {
+    fn start_on_slot(&mut self, now_ns: u64, op: DeviceOp, is_demand: bool) {
         let Pending::Slot { key, .. } = self.pending[op.token as usize] else { unreachable!("a slot's blocks") };
         let volume = self.spaces.iter().position(|space| *space == key.space).expect("the page of a volume");
-        self.disk().device.submit_for(now_ns, VolumeId(volume as u16), op);
+        let whom = ForWhom { volume: Some(VolumeId(volume as u16)), is_demand };
+        self.disk().device.submit_for(now_ns, whom, op);
     }
 
     fn disk(&mut self) -> &mut ShardDisk {

@@ -5,40 +5,49 @@
 //! got .23 of its share.
 //!
 //! How:
-//! 1. A volume is a flow of [`StartTimeFair`]: what its log does, and what the cache does for it ([`Device::submit_for`]).
-//!    What the cache does for nobody alone (slot table, intent maps) is a flow that weighs as much as all volumes: all
-//!    wait for it.
-//! 2. Reads and writes wait for their turn, and cost their bytes and [`OPERATION_BYTES`]. A flush goes at once, since
-//!    nobody's room becomes less by it and it covers only what was answered before; it costs as a small read.
-//! 3. An operation goes below under a name of the layer's; its end goes back to whoever submitted it, and waits there
+//! 1. A volume is a user of a [`StartTimeFair`] queue, with what its log does and what the cache does for it
+//!    ([`Device::submit_for`]). It has two flows: what a client waits for, and what nobody does (slots that are written,
+//!    records that are read for the back end), which weighs [`DEMAND`] times less. Otherwise a volume that had few writes
+//!    in flight would spend most of its share on what is behind them.
+//! 2. What the cache does for nobody alone (slot table, intent maps) is of a user that weighs as much as all volumes:
+//!    all wait for it.
+//! 3. Reads and writes wait for their turn, and cost their bytes and [`OPERATION_BYTES`]. A flush goes at once: it
+//!    covers only what was answered before, so nothing that waits here concerns it. It costs as an operation.
+//! 4. An operation goes below under a name of the layer's; its end goes back to whoever submitted it, and waits there
 //!    until it is asked for.
 //!
-//! While one volume alone wants something of the device nothing waits here: it has the device as if there were no layer.
+//! While one user alone wants something of the device nothing waits here: it has the device as if there were no layer.
 //!
-//! Invariants: a handle gets the ends of its own operations only; nothing is allocated once tables have grown.
-//! Limits: one thread. What was below before a second volume came is before it.
+//! Invariants: a handle gets the ends of its own operations only; nothing is allocated once tables have grown; while
+//! something waits here something is in service below.
+//!
+//! Limits: one thread. What was below before a second user came is before it. While several write no more is below than
+//! keeps the disk's own memory busy; a disk that answers writes only when its flash has them is slower for it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use forebay_core::VolumeId;
-use forebay_policy::queue::{Charge, StartTimeFair};
+use forebay_policy::queue::{Charge, Share, StartTimeFair};
 
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, ForWhom, Geometry, IoError, OpKind};
 
 /// Operations in hand; more are refused.
 const OPERATIONS_MAX: u32 = 131_072;
 /// What an operation costs beside its bytes. Flash disks that read 6.7 GB/s read 949,000 blocks of 4 KiB (Alibaba's local
 /// storage paper, Table 4): 3 KB for a read, and less for a write.
 const OPERATION_BYTES: u64 = 2048;
-/// What goes below while several volumes want something: as much as keeps a disk busy, and no more, since what is there
-/// is served in the disk's own order. Some 170 reads of 4 KiB, or 15 of 64 KiB.
+/// What goes below while several want something: as much as keeps a disk busy and no more, since what is there is
+/// served in the disk's own order. Some 170 reads of 4 KiB, or 15 of 64 KiB.
 const DEPTH_BYTES: u64 = 1 << 20;
-/// A write is answered by the disk's own memory, five times as soon as a read (75 and 15 us, Table 1 of that paper): a
-/// fourth as many keep it busy.
-const WRITE_DEPTH: u64 = 4;
+/// So many times that of a read is the depth of a write, which the disk answers from its own memory (after 15 us, where a
+/// read takes 75; Table 1 of that paper): ten of 4 KiB, or one of 64 KiB. With a half of it, and twice as many below, the
+/// worst of `writeback-neighbours` got .6 of its share.
+const WRITE_DEPTH: u64 = 16;
+/// What a client waits for weighs so many times what nobody does.
+const DEMAND: u32 = 2;
 
 /// An operation in hand.
 #[derive(Debug)]
@@ -123,12 +132,13 @@ impl Shared {
     pub fn split(device: Box<dyn Device>, weights: &[u32]) -> (Self, Vec<Self>) {
         let volumes = weights.len();
         let of_cache = weights.iter().sum::<u32>().max(1);
-        let weights: Vec<u32> = weights.iter().copied().chain([of_cache]).collect();
+        let flows = |(user, weight)| [Share { weight: weight * DEMAND, user }, Share { weight, user }];
+        let shares: Vec<Share> = weights.iter().copied().chain([of_cache]).enumerate().flat_map(flows).collect();
         let whole = Whole {
             device,
             pending: Pending::new(OPERATIONS_MAX),
-            queue: StartTimeFair::new(&weights, DEPTH_BYTES),
-            ended: weights.iter().map(|_| VecDeque::new()).collect(),
+            queue: StartTimeFair::new(&shares, DEPTH_BYTES),
+            ended: (0..=volumes).map(|_| VecDeque::new()).collect(),
             ended_below: Vec::new(),
         };
         let whole = Rc::new(RefCell::new(whole));
@@ -143,11 +153,13 @@ impl Device for Shared {
     }
 
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
-        self.whole.borrow_mut().submit(now_ns, (self.handle, self.handle), op);
+        self.submit_for(now_ns, ForWhom { volume: None, is_demand: true }, op);
     }
 
-    fn submit_for(&mut self, now_ns: u64, volume: VolumeId, op: DeviceOp) {
-        self.whole.borrow_mut().submit(now_ns, (self.handle, volume.index()), op);
+    fn submit_for(&mut self, now_ns: u64, whom: ForWhom, op: DeviceOp) {
+        let user = whom.volume.map_or(self.handle, VolumeId::index);
+        let flow = 2 * user + usize::from(!whom.is_demand);
+        self.whole.borrow_mut().submit(now_ns, (self.handle, flow), op);
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
@@ -304,7 +316,7 @@ mod tests {
         for token in 0..1_000 {
             handles[1].submit(0, write(token));
             handles[0].submit(0, write(token));
-            cache.submit_for(0, VolumeId(0), write(token));
+            cache.submit_for(0, ForWhom { volume: Some(VolumeId(0)), is_demand: true }, write(token));
         }
         let (mut done, mut got, mut now_ns) = (Vec::new(), [0usize; 2], 0);
         while got[1] < 900 {
@@ -316,5 +328,26 @@ mod tests {
             got[1] += done.drain(..).count();
         }
         assert!(got[0].abs_diff(900) < 50, "{got:?}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_gets_less_than_what_somebody_does_and_is_not_starved() {
+        let mut handles = slow(&[100; 2]).1;
+        let behind = ForWhom { volume: None, is_demand: false };
+        // What a client waits for comes last.
+        for token in 0..2_000 {
+            handles[1].submit(0, write(token));
+            handles[0].submit_for(0, behind, write(10_000 + token));
+        }
+        (0..2_000).for_each(|token| handles[0].submit(0, write(token)));
+        let (mut done, mut got, mut now_ns) = (Vec::new(), [0usize; 3], 0);
+        while got[1] < 1_600 {
+            now_ns = now_ns.max(handles[1].next_ns().expect("something is in flight"));
+            handles[0].poll(now_ns, &mut done);
+            done.drain(..).for_each(|done| got[if done.token >= 10_000 { 2 } else { 0 }] += 1);
+            handles[1].poll(now_ns, &mut done);
+            got[1] += done.drain(..).count();
+        }
+        assert!(got[0].abs_diff(1_600) < 20 && got[2].abs_diff(800) < 20, "{got:?}");
     }
 }

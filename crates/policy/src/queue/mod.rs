@@ -4,4 +4,4 @@ mod start_time_fair;
 #[cfg(test)]
 mod start_time_fair_tests;
 
-pub use start_time_fair::{Charge, StartTimeFair};
+pub use start_time_fair::{Charge, Share, StartTimeFair};

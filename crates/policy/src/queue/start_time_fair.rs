@@ -12,7 +12,8 @@
 //! 3. What is in service is bounded by a depth, and the next goes when something ends. Without that all would be in the device's
 //!    own queue, whose order is not ours. An operation may have another weight there than its cost: what a device needs
 //!    in flight to be busy is not what it costs.
-//! 4. While a single flow wants anything there is nobody to be fair to, and no bound.
+//! 4. A user may have several flows, of different weights. While a single user wants anything there is nobody to be fair
+//!    to, and no bound.
 //! 5. When nothing is left, virtual time passes to the last finish tag: a new busy period owes nothing to the last.
 //!
 //! # Invariants
@@ -33,6 +34,7 @@
 //!   device is busy, and is that of a disk's own cache where it has one.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Virtual time in a byte at a weight of 1. Whole for weights that are powers of two, and fine enough for the sums of others.
@@ -54,6 +56,15 @@ struct Waiting<T> {
     item: T,
 }
 
+/// A flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// At least 1.
+    pub weight: u32,
+    /// Whose it is.
+    pub user: usize,
+}
+
 #[derive(Debug)]
 struct Flow<T> {
     /// Virtual time that a byte takes.
@@ -61,7 +72,7 @@ struct Flow<T> {
     /// The finish tag of what came last.
     finish: u128,
     line: VecDeque<Waiting<T>>,
-    in_service: u32,
+    user: usize,
 }
 
 /// See the module.
@@ -70,7 +81,8 @@ pub struct StartTimeFair<T> {
     flows: Vec<Flow<T>>,
     /// Flows that have something waiting.
     waiting: Vec<usize>,
-    /// Flows that have something waiting or in service.
+    /// What each user has waiting or in service, and how many users have anything.
+    in_hand: Vec<u32>,
     active: u32,
     depth_bytes_max: u64,
     in_service_bytes: u64,
@@ -80,17 +92,19 @@ pub struct StartTimeFair<T> {
 }
 
 impl<T> StartTimeFair<T> {
-    /// Flows of these weights, which are at least 1; what is in service begins while it is less than `depth_bytes_max`.
+    /// These flows; what is in service begins while it is less than `depth_bytes_max`.
     #[must_use]
-    pub fn new(weights: &[u32], depth_bytes_max: u64) -> Self {
+    pub fn new(shares: &[Share], depth_bytes_max: u64) -> Self {
         assert!(depth_bytes_max > 0, "nothing may be in service");
-        let flow = |weight: &u32| {
-            assert!(*weight > 0, "a flow of no weight");
-            Flow { per_byte: SCALE / u64::from(*weight), finish: 0, line: VecDeque::new(), in_service: 0 }
+        let flow = |share: &Share| {
+            assert!(share.weight > 0, "a flow of no weight");
+            let per_byte = SCALE / u64::from(share.weight);
+            Flow { per_byte, finish: 0, line: VecDeque::new(), user: share.user }
         };
         Self {
-            flows: weights.iter().map(flow).collect(),
-            waiting: Vec::with_capacity(weights.len()),
+            flows: shares.iter().map(flow).collect(),
+            waiting: Vec::with_capacity(shares.len()),
+            in_hand: vec![0; shares.iter().map(|share| share.user + 1).max().unwrap_or(0)],
             active: 0,
             depth_bytes_max,
             in_service_bytes: 0,
@@ -102,12 +116,13 @@ impl<T> StartTimeFair<T> {
     /// An operation of a flow comes, and waits until [`Self::start`] gives it.
     pub fn arrive(&mut self, flow: usize, charge: Charge, item: T) {
         let start = self.tag(flow, charge.cost_bytes);
-        let Flow { line, in_service, .. } = &mut self.flows[flow];
+        let Flow { line, user, .. } = &mut self.flows[flow];
         if line.is_empty() {
             self.waiting.push(flow);
-            self.active += u32::from(*in_service == 0);
         }
         line.push_back(Waiting { start, depth_bytes: charge.depth_bytes, item });
+        self.active += u32::from(self.in_hand[*user] == 0);
+        self.in_hand[*user] += 1;
     }
 
     /// A flow has work done that does not wait: it counts for what the flow asks for afterwards.
@@ -133,7 +148,6 @@ impl<T> StartTimeFair<T> {
         let at = (0..self.waiting.len()).min_by_key(head)?;
         let flow = &mut self.flows[self.waiting[at]];
         let Waiting { start, depth_bytes, item } = flow.line.pop_front()?;
-        flow.in_service += 1;
         if flow.line.is_empty() {
             self.waiting.swap_remove(at);
         }
@@ -144,11 +158,11 @@ impl<T> StartTimeFair<T> {
 
     /// What was started of a flow ended; it is said again what it counted of the depth.
     pub fn end(&mut self, flow: usize, depth_bytes: u64) {
-        let flow = &mut self.flows[flow];
-        assert!(flow.in_service > 0 && self.in_service_bytes >= depth_bytes, "it was not in service");
-        flow.in_service -= 1;
+        let in_hand = &mut self.in_hand[self.flows[flow].user];
+        assert!(*in_hand > 0 && self.in_service_bytes >= depth_bytes, "it was not in service");
+        *in_hand -= 1;
         self.in_service_bytes -= depth_bytes;
-        self.active -= u32::from(flow.in_service == 0 && flow.line.is_empty());
+        self.active -= u32::from(*in_hand == 0);
         if self.active == 0 {
             self.virtual_time = self.finish;
         }

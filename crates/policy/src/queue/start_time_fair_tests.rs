@@ -1,6 +1,6 @@
 //! Fair queueing against a naive oracle, and what its papers promise.
 
-use super::{Charge, StartTimeFair};
+use super::{Charge, Share, StartTimeFair};
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
@@ -9,6 +9,12 @@ const DEPTH: u64 = 64 << 10;
 
 fn charge(bytes: u64) -> Charge {
     Charge { cost_bytes: bytes, depth_bytes: bytes }
+}
+
+/// A flow for each weight, of a user of its own.
+fn queue<T>(weights: &[u32], depth_bytes_max: u64) -> StartTimeFair<T> {
+    let shares: Vec<_> = (0..).zip(weights).map(|(user, weight)| Share { weight: *weight, user }).collect();
+    StartTimeFair::new(&shares, depth_bytes_max)
 }
 
 /// The text of the paper, without any index: every operation that ever came, with its tags as fractions of 1 / 1024.
@@ -90,7 +96,7 @@ proptest! {
         deeds in deeds(),
     ) {
         let weights: Vec<u32> = powers.iter().map(|power| 1 << power).collect();
-        let mut queue = StartTimeFair::new(&weights, DEPTH);
+        let mut queue = queue(&weights, DEPTH);
         let weights = weights.iter().map(|weight| u64::from(*weight)).collect();
         let mut oracle = Oracle { weights, virtual_time: 0, all: Vec::new() };
         let mut running: Vec<u32> = Vec::new();
@@ -125,7 +131,7 @@ proptest! {
         sizes in prop::collection::vec(1u64..64, 2),
         bursts in prop::collection::vec(0u32..40, 300),
     ) {
-        let mut queue = StartTimeFair::new(&weights, DEPTH);
+        let mut queue = queue(&weights, DEPTH);
         let mut running = alloc::collections::VecDeque::new();
         let mut went = [0u64; 3];
         for (flow, size) in sizes.iter().enumerate() {
@@ -152,7 +158,7 @@ proptest! {
 
 /// Runs one operation at a time for so many, each flow with so many always in hand; how many each got.
 fn closed_loop(weights: &[u32], in_hand: &[u32], count: u32) -> Vec<u32> {
-    let mut queue = StartTimeFair::new(weights, 8 * 4096);
+    let mut queue = queue(weights, 8 * 4096);
     let mut running = alloc::collections::VecDeque::new();
     let mut ended = vec![0; weights.len()];
     for (flow, in_hand) in in_hand.iter().enumerate() {
@@ -191,7 +197,7 @@ fn a_flow_of_the_least_weight_is_not_starved() {
 
 #[test]
 fn one_flow_alone_is_not_held_back() {
-    let mut queue = StartTimeFair::new(&[1, 1], DEPTH);
+    let mut queue = queue(&[1, 1], DEPTH);
     for nth in 0..1_000 {
         queue.arrive(0, charge(4096), nth);
         assert_eq!(queue.start(), Some(nth));
@@ -206,7 +212,7 @@ fn one_flow_alone_is_not_held_back() {
 
 #[test]
 fn an_idle_flow_saves_nothing_up_and_owes_nothing() {
-    let mut queue = StartTimeFair::new(&[1, 1], 4096);
+    let mut queue = queue(&[1, 1], 4096);
     for _ in 0..1_000 {
         queue.arrive(0, charge(4096), 0);
         assert_eq!(queue.start(), Some(0));
@@ -228,7 +234,7 @@ fn an_idle_flow_saves_nothing_up_and_owes_nothing() {
 
 #[test]
 fn what_does_not_wait_is_charged() {
-    let mut queue = StartTimeFair::new(&[1, 1], 4096);
+    let mut queue = queue(&[1, 1], 4096);
     queue.charge(0, 10 * 4096);
     for _ in 0..20 {
         queue.arrive(0, charge(4096), 0);
@@ -246,6 +252,18 @@ fn what_does_not_wait_is_charged() {
 #[test]
 #[should_panic(expected = "not in service")]
 fn what_ends_without_having_begun_is_a_bug() {
-    let mut queue = StartTimeFair::<()>::new(&[1], 4096);
+    let mut queue = queue::<()>(&[1], 4096);
     queue.end(0, 4096);
+}
+
+#[test]
+fn one_user_alone_is_not_held_back_whatever_flows_it_has() {
+    let shares = [Share { weight: 4, user: 0 }, Share { weight: 1, user: 0 }, Share { weight: 4, user: 1 }];
+    let mut queue = StartTimeFair::new(&shares, DEPTH);
+    for nth in 0..1_000 {
+        queue.arrive(nth % 2, charge(4096), nth);
+        assert_eq!(queue.start(), Some(nth));
+    }
+    queue.arrive(2, charge(4096), 1_000);
+    assert_eq!(queue.start(), None, "there is somebody to be fair to");
 }

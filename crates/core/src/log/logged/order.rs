@@ -110,6 +110,8 @@ pub enum Order {
         position: u64,
         /// The volume's sectors that lie there.
         sectors: Range<u64>,
+        /// A client waits for it; else it is for the back end.
+        is_demand: bool,
     },
     /// Copy, now.
     Copy {

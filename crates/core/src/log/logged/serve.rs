@@ -305,10 +305,11 @@ impl Logged {
         };
         let piece = self.pieces.pop_front()?;
         let (position, sectors) = (piece.position, piece.reads.clone());
+        let is_demand = matches!(piece.whose, For::Read(_));
         let end = position % BLOCK_SECTORS + sectors.end - sectors.start;
         assert!(end <= self.config.buffer_sectors, "a record fits a buffer");
         let id = self.start_on_disk(Role::Piece { piece, buffer });
-        Some(Order::ReadLog { id, buffer: Buffer::LogRead(buffer), position, sectors })
+        Some(Order::ReadLog { id, buffer: Buffer::LogRead(buffer), position, sectors, is_demand })
     }
 
     pub(super) fn piece_read(

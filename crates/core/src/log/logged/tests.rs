@@ -493,7 +493,7 @@ impl World {
                 self.tail = tail;
                 (id, Ok(()))
             }
-            Order::ReadLog { id, buffer, position, sectors } => {
+            Order::ReadLog { id, buffer, position, sectors, .. } => {
                 let values: Vec<Value> =
                     (0..sectors.end - sectors.start).map(|nth| self.cells[self.place(position + nth)]).collect();
                 checks = checks_of(&sectors, &values);

@@ -36,7 +36,7 @@ use forebay_wire::disk::log_tail::LogTail;
 
 use super::check::check;
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Doubt, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, Doubt, ForWhom, Geometry, IoError, OpKind};
 pub use control::LogControl;
 pub use forebay_core::log::logged::{Health, KnownRegions, LostExtent};
 pub use loss::{LISTED_MAX, LossSnapshot, LossStatus};
@@ -231,12 +231,13 @@ impl LoggedDevice {
             Order::WriteGroup { id, group, buffer } => self.write_group(now_ns, id, &group, buffer),
             Order::FlushLog { id } => self.disk.submit(now_ns, plain(id, OpKind::Flush, 0, 0)),
             Order::WriteTail { id, tail } => self.write_tail(now_ns, id, tail),
-            Order::ReadLog { id, buffer, position, sectors } => {
+            Order::ReadLog { id, buffer, position, sectors, is_demand } => {
                 let span = self.buffers.span(buffer, position % 8);
                 let length = (sectors.end - sectors.start) * SECTOR_BYTES;
                 self.note(id, Note::Read { span, sectors });
                 let op = plain(id, OpKind::Read, self.place.offset_of(position), length);
-                self.disk.submit(now_ns, self.buffers.placed(op, span));
+                let whom = ForWhom { volume: None, is_demand };
+                self.disk.submit_for(now_ns, whom, self.buffers.placed(op, span));
             }
             Order::Copy { from, to, sectors } => {
                 let (from, to) = (self.span(from.memory, from.skip), self.span(to.memory, to.skip));

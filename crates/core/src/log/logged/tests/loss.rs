@@ -365,7 +365,7 @@ impl Doomed {
                 }
                 (id, of_disk)
             }
-            Order::ReadLog { id, buffer, position, sectors } => {
+            Order::ReadLog { id, buffer, position, sectors, .. } => {
                 let dead = self.is_dead() && self.reads == Reads::Fail;
                 let places = (0..sectors.end - sectors.start).map(|nth| self.place(position + nth));
                 let value = |place: usize| self.cells[place] ^ u64::from(self.wrong.contains(&place));
