@@ -3,13 +3,14 @@
 //! Why: LATTE shares one disk among several volumes, and leaves what they do to each other to future work (section 6.2).
 //! A neighbour's burst must cost a volume no more than its share of the disk, and no room in its log.
 //!
-//! How: four volumes of equal weight on one disk, their cloud disks behind one link. All write as
+//! How: four volumes on one disk, their cloud disks behind one link. All write as
 //! fast as they can; all ask together for half of what that is; one writes as fast as it can while the others ask for
-//! little, until its log is full; one has sixteen times as many writes in flight as the others; and all write until their
-//! logs are full. Each volume is held against itself alone, and against its share: a fourth of what all get when all write
-//! as fast as they can, or what it gets alone if that is less.
+//! little, until its log is full; one has sixteen times as many writes in flight as the others; all write as fast as they can
+//! with weights of 1, 1, 2 and 4; all write until their logs are full; and one begins when those of the others are. Each volume
+//! is held against itself alone, and against its share: of what all get when all write
+//! as fast as they can, by weight, or what it gets alone if that is less.
 //!
-//! Limits: weights other than equal are not there yet. See [`crate::latte`].
+//! Limits: those of [`crate::latte`].
 
 use crate::Error;
 use crate::experiment::{Experiment, Run};
@@ -43,17 +44,32 @@ const MODEST: Load = Load::writes(1, 8, BLOCK_BYTES);
 struct Case {
     name: &'static str,
     loads: [Load; VOLUMES],
-    log_bytes: u64,
+    weights: [u32; VOLUMES],
+    log_bytes: [u64; VOLUMES],
+    /// The last begins when the others have settled.
+    last_is_late: bool,
     /// Tenths of a second: settled, measured.
     tenths: (u64, u64),
 }
 
-const CASES: [Case; 5] = [
-    Case { name: "burst", loads: [BURST; VOLUMES], log_bytes: ROOM_BYTES, tenths: (1, 10) },
-    Case { name: "paced", loads: [PACED; VOLUMES], log_bytes: ROOM_BYTES, tenths: (1, 20) },
-    Case { name: "one-bursts", loads: [BURST, QUIET, QUIET, QUIET], log_bytes: SMALL_BYTES, tenths: (10, 100) },
-    Case { name: "one-greedy", loads: [GREEDY, MODEST, MODEST, MODEST], log_bytes: ROOM_BYTES, tenths: (1, 10) },
-    Case { name: "full", loads: [BURST; VOLUMES], log_bytes: SMALL_BYTES, tenths: (50, 100) },
+const BURSTS: Case = Case {
+    name: "burst",
+    loads: [BURST; VOLUMES],
+    weights: [100; VOLUMES],
+    log_bytes: [ROOM_BYTES; VOLUMES],
+    last_is_late: false,
+    tenths: (1, 10),
+};
+const ONE_LOUD: [Load; VOLUMES] = [BURST, QUIET, QUIET, QUIET];
+const ONE_ROOMY: [u64; VOLUMES] = [SMALL_BYTES, SMALL_BYTES, SMALL_BYTES, ROOM_BYTES];
+const CASES: [Case; 7] = [
+    BURSTS,
+    Case { name: "paced", loads: [PACED; VOLUMES], tenths: (1, 20), ..BURSTS },
+    Case { name: "one-bursts", loads: ONE_LOUD, log_bytes: [SMALL_BYTES; VOLUMES], tenths: (10, 100), ..BURSTS },
+    Case { name: "one-greedy", loads: [GREEDY, MODEST, MODEST, MODEST], ..BURSTS },
+    Case { name: "weighted", loads: [GREEDY; VOLUMES], weights: [100, 100, 200, 400], ..BURSTS },
+    Case { name: "full", log_bytes: [SMALL_BYTES; VOLUMES], tenths: (50, 100), ..BURSTS },
+    Case { name: "beside-full", log_bytes: ONE_ROOMY, last_is_late: true, tenths: (50, 10), ..BURSTS },
 ];
 
 /// See the module.
@@ -62,11 +78,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     question: "What do volumes that write back do to each other on one local disk?",
     cells: &[
         ("disk", "the local disk: fresh, or collecting garbage"),
-        ("case", "what the four do: burst, paced, one-bursts, one-greedy, full"),
+        ("case", "what the four do: burst, paced, one-bursts, one-greedy, weighted, full, beside-full"),
         ("volume", "which of them"),
+        ("weight", "its weight"),
         ("writes_per_second", "what its clients got"),
         ("alone_writes_per_second", "what they get where the others do nothing"),
-        ("of_share", "writes, of a fourth of what all get when all burst, or of what it gets alone if that is less"),
+        (
+            "of_share",
+            "writes, of its share by weight of what all get when all burst, or of what it gets alone if that is less",
+        ),
         ("write_p99_us", "what 99 of 100 writes did not exceed, within a fifth"),
         ("p99_of_alone", "the same, of what it is alone"),
         ("write_longest_us", "the longest"),
@@ -118,6 +138,18 @@ pub static EXPERIMENT: Experiment = Experiment {
             meaning: "the worst of three that have 8 writes in flight beside one that has 128, of its share",
         },
         Bar {
+            name: "weighted_of_share_min",
+            bar: 0.9,
+            at_least: true,
+            meaning: "the worst of four of weights 1, 1, 2 and 4 that have 128 in flight each, of its share",
+        },
+        Bar {
+            name: "beside_full_of_share_min",
+            bar: 0.9,
+            at_least: true,
+            meaning: "the worst of three whose logs are full and of one that begins to burst beside them, of its share",
+        },
+        Bar {
             name: "full_of_share_min",
             bar: 0.9,
             at_least: true,
@@ -130,6 +162,18 @@ pub static EXPERIMENT: Experiment = Experiment {
             bar: 0.8,
             at_least: true,
             meaning: "the worst of four volumes that burst at once, of its share",
+        },
+        Bar {
+            name: "worst_weighted_of_share",
+            bar: 0.8,
+            at_least: true,
+            meaning: "the worst of four of weights 1, 1, 2 and 4, of its share",
+        },
+        Bar {
+            name: "worst_greedy_of_share",
+            bar: 0.6,
+            at_least: true,
+            meaning: "the worst of three that have 8 writes in flight beside one that has 128, of its share",
         },
         Bar {
             name: "worst_paced_p99_of_alone",
@@ -153,6 +197,7 @@ struct Cell {
     disk: DiskState,
     case: &'static str,
     volume: usize,
+    weight: u32,
     writes_per_second: f64,
     alone_writes_per_second: f64,
     of_share: f64,
@@ -166,21 +211,27 @@ struct Cell {
 
 fn conduct(run: &mut Run<'_>) -> Result<Found, Error> {
     let mut cells: Vec<Cell> = Vec::new();
-    let mut share = f64::NAN;
+    let mut bursts = f64::NAN;
     let disks = if run.is_quick { &[DiskState::Collecting][..] } else { &DiskState::BOTH[..] };
     let each = disks.iter().flat_map(|disk| CASES.iter().map(move |case| (*disk, case)));
     for (done, (disk, case)) in each.enumerate() {
         let tenths = if run.is_quick { (case.tenths.0.min(10), case.tenths.1.min(2)) } else { case.tenths };
         let more = side_by_side(&Case { tenths, ..*case }, disk, run.seed);
-        if case.loads == [BURST; VOLUMES] {
-            share = more.iter().map(|cell| cell.writes_per_second).sum::<f64>() / VOLUMES as f64;
+        let of_all = more.iter().map(|cell| cell.writes_per_second).sum::<f64>();
+        // Where logs are full it is what is written back that is shared.
+        if case.loads == BURSTS.loads && !case.last_is_late {
+            bursts = of_all;
         }
-        let of_share = |cell: Cell| cell.writes_per_second / share.min(cell.alone_writes_per_second);
+        // Volumes that have more in flight may get more in all: theirs is a share of that.
+        let all = if case.weights == BURSTS.weights { bursts } else { of_all };
+        let weights = f64::from(case.weights.iter().sum::<u32>());
+        let share = |cell: &Cell| all * f64::from(cell.weight) / weights;
+        let of_share = |cell: Cell| cell.writes_per_second / share(&cell).min(cell.alone_writes_per_second);
         cells.extend(more.into_iter().map(|cell| Cell { of_share: of_share(cell), ..cell }));
         (run.progress)(done + 1, disks.len() * CASES.len());
     }
     Ok(Found {
-        setup: map(json!({ "volumes": VOLUMES, "weights": "equal" })),
+        setup: map(json!({ "volumes": VOLUMES })),
         cells: cells.iter().map(|cell| map(cell.to_json())).collect(),
         paper: map(json!({ "claim": "left to future work; no figure" })),
         values: values(&cells),
@@ -192,15 +243,15 @@ fn conduct(run: &mut Run<'_>) -> Result<Found, Error> {
 /// The volumes together, and each kind of them alone.
 fn side_by_side(case: &Case, disk: DiskState, seed: u64) -> Vec<Cell> {
     let mut cells = measure(case, disk, seed);
-    let mut known: Vec<(Load, Cell)> = Vec::new();
+    let mut known: Vec<((Load, u64), Cell)> = Vec::new();
     for volume in 0..VOLUMES {
-        let load = case.loads[volume];
-        if !known.iter().any(|(other, _)| *other == load) {
+        let (load, kind) = (case.loads[volume], (case.loads[volume], case.log_bytes[volume]));
+        if !known.iter().any(|(other, _)| *other == kind) {
             let mut loads = [Load { jobs: 0, ..load }; VOLUMES];
             loads[volume] = load;
-            known.push((load, measure(&Case { loads, ..*case }, disk, seed)[volume]));
+            known.push((kind, measure(&Case { loads, ..*case }, disk, seed)[volume]));
         }
-        let alone = known.iter().find(|(other, _)| *other == load).map(|(_, alone)| *alone);
+        let alone = known.iter().find(|(other, _)| *other == kind).map(|(_, alone)| *alone);
         let (Some(alone), cell) = (alone, &mut cells[volume]) else { continue };
         cell.alone_writes_per_second = alone.writes_per_second;
         cell.alone_log_full_share = alone.log_full_share;
@@ -214,17 +265,25 @@ fn measure(case: &Case, disk: DiskState, seed: u64) -> Vec<Cell> {
         bytes: VOLUME_BYTES,
         cached_permil: 1000,
         mode: WriteMode::Back,
-        log_bytes: case.log_bytes,
+        log_bytes: ROOM_BYTES,
         bypass: Bypass::Never,
     };
     let mut setup = setup(disk, volume, VOLUMES, GREEDY, seed);
     setup.links_bytes_per_second = vec![backend().bytes_per_second];
-    for (volume, load) in setup.volumes.iter_mut().zip(case.loads) {
-        (volume.load, volume.link) = (load, Some((0, 1)));
+    for (at, volume) in setup.volumes.iter_mut().enumerate() {
+        (volume.load, volume.link) = (case.loads[at], Some((0, 1)));
+        (volume.weight, volume.log_bytes) = (case.weights[at], case.log_bytes[at]);
+    }
+    let late = (VOLUMES - 1, case.loads[VOLUMES - 1]);
+    if case.last_is_late {
+        setup.volumes[late.0].load = Load::IDLE;
     }
     let mut world = world(&setup, SplitKind::CacheOnly);
     let (settle_ns, measure_ns) = (case.tenths.0 * TENTH_NS, case.tenths.1 * TENTH_NS);
     world.run_for(settle_ns);
+    if case.last_is_late {
+        world.set_load(late.0, late.1);
+    }
     for volume in 0..VOLUMES {
         world.take_latencies(volume);
     }
@@ -244,6 +303,7 @@ fn measure(case: &Case, disk: DiskState, seed: u64) -> Vec<Cell> {
             disk,
             case: case.name,
             volume,
+            weight: case.weights[volume],
             writes_per_second: tick.per_second(tick.volumes[volume].writes),
             alone_writes_per_second: f64::NAN,
             of_share: f64::NAN,
@@ -264,6 +324,7 @@ impl Cell {
             "disk": self.disk.name(),
             "case": self.case,
             "volume": self.volume + 1,
+            "weight": self.weight,
             "writes_per_second": self.writes_per_second.round(),
             "alone_writes_per_second": self.alone_writes_per_second.round(),
             "of_share": rounded(self.of_share),
@@ -287,6 +348,7 @@ fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
     // With as many in flight at a fourth of the speed each takes four times as long: Little's law.
     let fair = |cell: &Cell| cell.p99_of_alone * cell.writes_per_second / cell.alone_writes_per_second;
     let burst_p99 = highest(of("burst").map(fair));
+    let greedy = lowest(of("one-greedy").filter(|cell| cell.volume > 0).map(|cell| cell.of_share));
     let quiet_full = highest(quiet().map(|cell| cell.log_full_share / cell.alone_log_full_share));
     BTreeMap::from([
         ("burst_of_share_min", share("burst")),
@@ -295,9 +357,13 @@ fn values(cells: &[Cell]) -> BTreeMap<&'static str, f64> {
         ("paced_p99_of_alone_max", paced_p99),
         ("quiet_p99_of_alone_max", highest(quiet().filter(calm).map(|cell| cell.p99_of_alone))),
         ("quiet_log_full_of_alone_max", quiet_full),
-        ("greedy_of_share_min", lowest(of("one-greedy").filter(|cell| cell.volume > 0).map(|cell| cell.of_share))),
+        ("greedy_of_share_min", greedy),
+        ("weighted_of_share_min", share("weighted")),
         ("full_of_share_min", share("full")),
+        ("beside_full_of_share_min", share("beside-full")),
         ("worst_burst_of_share", share("burst")),
+        ("worst_weighted_of_share", share("weighted")),
+        ("worst_greedy_of_share", greedy),
         ("worst_paced_p99_of_alone", paced_p99),
         ("worst_quiet_log_full_of_alone", quiet_full),
     ])
@@ -308,6 +374,7 @@ fn table(cells: &[Cell]) -> Table {
         "disk",
         "case",
         "volume",
+        "weight",
         "writes/s",
         "alone",
         "of share",
@@ -323,6 +390,7 @@ fn table(cells: &[Cell]) -> Table {
             cell.disk.name().to_owned(),
             cell.case.to_owned(),
             (cell.volume + 1).to_string(),
+            cell.weight.to_string(),
             format!("{:.0}", cell.writes_per_second),
             format!("{:.0}", cell.alone_writes_per_second),
             format!("{:.3}", cell.of_share),
