@@ -86,6 +86,11 @@ pub struct ForWhom {
     pub is_demand: bool,
 }
 
+impl ForWhom {
+    /// The device's user has a client who waits.
+    pub const CLIENT: Self = Self { volume: None, is_demand: true };
+}
+
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceDone {

@@ -153,7 +153,7 @@ impl Device for Shared {
     }
 
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
-        self.submit_for(now_ns, ForWhom { volume: None, is_demand: true }, op);
+        self.submit_for(now_ns, ForWhom::CLIENT, op);
     }
 
     fn submit_for(&mut self, now_ns: u64, whom: ForWhom, op: DeviceOp) {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{Mirrored, Side};
-use crate::device::{DeviceDone, DeviceOp, FrameId, IoError, OpKind};
+use crate::device::{DeviceDone, DeviceOp, ForWhom, FrameId, IoError, OpKind};
 use crate::reactor::Reactor;
 
 /// Bytes of a piece.
@@ -58,7 +58,7 @@ impl Mirrored {
                     *piece = Piece::Read(next);
                     let frame = FrameId(frames.start + at as u32 * frames_each);
                     let op = self.piece(at, next, frame, OpKind::Read);
-                    self.submit_to(side.other(), reactor.now_ns(), op);
+                    self.submit_to(side.other(), reactor.now_ns(), ForWhom::CLIENT, op);
                     next += op.length;
                 }
             }
@@ -79,7 +79,7 @@ impl Mirrored {
                     (Piece::Read(offset), Ok(())) if result.is_ok() => {
                         let frame = FrameId(frames.start + at as u32 * frames_each);
                         let op = self.piece(at, offset, frame, OpKind::Write { fua: false });
-                        self.submit_to(side, reactor.now_ns(), op);
+                        self.submit_to(side, reactor.now_ns(), ForWhom::CLIENT, op);
                         Piece::Written(offset)
                     }
                     (Piece::Read(_), Err(error)) => {

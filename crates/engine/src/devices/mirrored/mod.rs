@@ -34,7 +34,7 @@ mod tests;
 
 use super::check::check;
 use super::pending::Pending;
-use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError, OpKind};
+use crate::device::{Device, DeviceDone, DeviceOp, ForWhom, Geometry, IoError, OpKind};
 pub use counts::{Counting, DiskFound, MirrorFound, MirrorRefusal, Side, which_count};
 pub use fill::FillError;
 pub use sides::{CountingStore, MirrorHealth, MirrorStatus, Sides};
@@ -55,6 +55,7 @@ pub struct SidePart {
 #[derive(Debug)]
 struct Job {
     op: DeviceOp,
+    whom: ForWhom,
     /// By side: what is under way, and what ended well.
     waits: [bool; 2],
     has: [bool; 2],
@@ -94,16 +95,16 @@ impl Mirrored {
         }
     }
 
-    fn submit_to(&mut self, side: Side, now_ns: u64, op: DeviceOp) {
+    fn submit_to(&mut self, side: Side, now_ns: u64, whom: ForWhom, op: DeviceOp) {
         let part = &mut self.sides[side.at()];
-        part.device.submit(now_ns, DeviceOp { offset: op.offset + part.offset, ..op });
+        part.device.submit_for(now_ns, whom, DeviceOp { offset: op.offset + part.offset, ..op });
     }
 
     fn order(&mut self, now_ns: u64, index: u32, side: Side) {
         let job = self.pending.get_mut(index);
         (job.waits[side.at()], job.asked[side.at()]) = (true, true);
-        let op = DeviceOp { token: u64::from(index), ..job.op };
-        self.submit_to(side, now_ns, op);
+        let (op, whom) = (DeviceOp { token: u64::from(index), ..job.op }, job.whom);
+        self.submit_to(side, now_ns, whom, op);
     }
 
     /// Where a read goes first. What is asked for again goes to the other side.
@@ -197,11 +198,15 @@ impl Device for Mirrored {
     }
 
     fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+        self.submit_for(now_ns, ForWhom::CLIENT, op);
+    }
+
+    fn submit_for(&mut self, now_ns: u64, whom: ForWhom, op: DeviceOp) {
         if let Err(error) = check(&self.geometry(), &op) {
             return self.ended.push(DeviceDone { token: op.token, result: Err(error) });
         }
         let [waits, has, asked] = [[false; 2]; 3];
-        let index = match self.pending.insert(Job { op, waits, has, asked, error: IoError::Failed }) {
+        let index = match self.pending.insert(Job { op, whom, waits, has, asked, error: IoError::Failed }) {
             Ok(index) => index,
             Err(job) => return self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
         };
