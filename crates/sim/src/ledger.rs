@@ -172,6 +172,7 @@ counts! {
     StateLost: "state", "start with sectors lost";
     StateLossAccepted: "state", "loss accepted";
     StateLostRead: "state", "read of what is lost refused";
+    StatePersisted: "state", "flush that promises nothing";
     StateBelowQueued: "state", "eight requests in flight below the cache";
     StateMemoryHit: "state", "hit in memory";
     StateDiskHit: "state", "hit on disk";

@@ -19,7 +19,8 @@ pub mod seam {
     use super::bugs;
 
     bugs! {
-        FlushEarly: "flush-early", "a flush of the cache's is answered at once, and not done";
+        FlushEarly: "flush-early", "a client's flush is answered at once, and not done";
+        PersistEarly: "persist-early", "a flush of the cache's own sweep is answered at once, and not done";
         FuaDropped: "fua-dropped", "writes lose their FUA flag on the way to the log";
         OrderSwapped: "order-swapped", "of two writes that overlap the first is done again after the second";
         RegionsUnkept: "regions-unkept", "writes of the region map are answered and not done";
@@ -32,6 +33,7 @@ pub use seam::Bug as SeamBug;
 impl Planted for Bug {
     const ALL: &'static [Self] = &[
         Self::Seam(SeamBug::FlushEarly),
+        Self::Seam(SeamBug::PersistEarly),
         Self::Seam(SeamBug::FuaDropped),
         Self::Seam(SeamBug::OrderSwapped),
         Self::Seam(SeamBug::RegionsUnkept),

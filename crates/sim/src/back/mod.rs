@@ -16,7 +16,8 @@
 //! 5. What is lost with a cache disk fails to be read, until it is written or the loss is accepted; never is it old.
 //! 6. [`bug`]s are planted around the cache, at the seam, and between a log and its disks.
 //!
-//! Limits: back ends are disks of the machine, with sectors of 512 bytes.
+//! Limits: back ends are disks of the machine, with sectors of 512 bytes; they do not restart while the process lives, as those
+//! of [`crate::log_world`] do. The log's part of the cache disk does not rot.
 
 pub mod bug;
 pub mod epochs;
@@ -80,11 +81,13 @@ pub const OWN: &[Count] = &[
     Count::StateLost,
     Count::StateLossAccepted,
     Count::StateLostRead,
+    Count::StatePersisted,
     Count::StateBelowQueued,
 ];
 
 /// What does not happen in these worlds.
 const ELSEWHERE: &[Count] = &[
+    Count::Continue,
     Count::BackendTimedOut,
     Count::TrimBackend,
     Count::WriteBackendFua,

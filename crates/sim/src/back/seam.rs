@@ -117,6 +117,15 @@ impl Device for Seam {
         self.log.borrow_mut().submit(now_ns, op);
     }
 
+    fn persist(&mut self, now_ns: u64, flush: DeviceOp) {
+        self.ledger.add(Count::StatePersisted, 1);
+        self.flying.insert(flush.token, flush);
+        if self.bug == Some(SeamBug::PersistEarly) {
+            return self.ended.push(DeviceDone { token: flush.token, result: Ok(()) });
+        }
+        self.log.borrow_mut().persist(now_ns, flush);
+    }
+
     fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
         let first = done.len();
         self.log.borrow_mut().poll(now_ns, done);
