@@ -166,7 +166,7 @@ pub(super) fn open_all(
         let (of_cache, of_volumes) = Shared::split(cache, &weights);
         (cache, handles) = (Box::new(of_cache), of_volumes);
     }
-    let mirror = mirror.map(|mirror| mirror.settle(settings, disk, &mut *cache, &mut around.of_mirror(settings)));
+    let mirror = mirror.map(|mirror| mirror.settle(settings, disk, &mut around.of_mirror(settings)));
     let mut mirror = mirror.transpose()?.flatten();
     let logged = settings.volumes.iter().zip(&places).zip(handles);
     let logged = logged.filter_map(|((volume, place), handle)| Some((volume, (*place)?, handle)));

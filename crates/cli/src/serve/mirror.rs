@@ -8,7 +8,7 @@
 
 use crate::config::Settings;
 use forebay_engine::attach::{AttachError, CacheDisk, Identity, look as look_at_disk, random_side};
-use forebay_engine::device::{Device, DeviceOp, FrameId, IoError, OpKind, carry_out};
+use forebay_engine::device::{Device, DeviceOp, FrameId, OpKind, carry_out};
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::mirrored::{
     Counting, DiskFound, MirrorFound, MirrorRefusal, MirrorStatus, Mirrored, Side, SidePart, Sides, which_count,
@@ -56,14 +56,6 @@ pub enum MirrorError {
         path: PathBuf,
         /// What it holds.
         what: &'static str,
-    },
-    /// One of the two cannot be written at the start.
-    #[error("the {which} cannot be written ({error:?}): check the device")]
-    Write {
-        /// Which.
-        which: &'static str,
-        /// How.
-        error: IoError,
     },
 }
 
@@ -190,12 +182,11 @@ impl Looked {
     /// Whether the attached disk and the mirror count, and with what they go on. `None`: without a mirror.
     ///
     /// # Errors
-    /// When a device or the state directory cannot be written, or the volumes are others than the mirror's.
+    /// When the mirror or the state directory cannot be written, or the volumes are others than the mirror's.
     pub(super) fn settle(
         self,
         settings: &Settings,
-        disk: &mut CacheDisk,
-        cache: &mut dyn Device,
+        disk: &CacheDisk,
         around: &mut Around<'_>,
     ) -> Result<Option<Mirror>, MirrorError> {
         let Self { mut counting, mirror, mirror_counts } = self;
@@ -216,10 +207,6 @@ impl Looked {
                 if let Some(mirror) = &mirror {
                     erase(&mirror.file)?;
                 }
-                let side = random_side()?;
-                let scratch = (&**around.arena, FrameId(around.frames.start));
-                let written = disk.logs_are_filled(side, cache, around.reactor, scratch);
-                written.map_err(|error| MirrorError::Write { which: "cache disk", error })?;
                 Counting { cache_id: label.cache_id, sides: [Some(side), None] }
             }
         };
@@ -320,8 +307,12 @@ impl Mirror {
         let name = random_side().map_err(|error| error.to_string())?;
         self.copy(side, logs, around)?;
         self.name(side, name, disk, cache, around)?;
-        let kept = self.sides.filled(side, name, around.reactor);
-        kept.map_err(|error| format!("the state directory cannot be written ({error:?})"))
+        if disk.superblock().mirror_side == 0 {
+            // It was never mirrored. Only now: should the process end before the state directory knows it, the mirror counts.
+            let name = random_side().map_err(|error| error.to_string())?;
+            self.name(Side::Disk, name, disk, cache, around)?;
+        }
+        Ok(())
     }
 
     fn copy(&mut self, side: Side, logs: &mut [Mirrored], around: &mut Around<'_>) -> Result<(), String> {
@@ -330,7 +321,7 @@ impl Mirror {
         logs.iter_mut().try_for_each(&mut fill).map_err(|error| error.to_string())
     }
 
-    /// Says on the side what it has.
+    /// Says on the side what it has; from then on it counts.
     fn name(
         &mut self,
         side: Side,
@@ -352,7 +343,9 @@ impl Mirror {
                 carry_out(&mut self.whole, around.reactor, op)
             }
         };
-        written.map_err(|error| format!("it cannot be written ({error:?})"))
+        written.map_err(|error| format!("it cannot be written ({error:?})"))?;
+        let kept = self.sides.filled(side, name, around.reactor);
+        kept.map_err(|error| format!("the state directory cannot be written ({error:?})"))
     }
 
     /// All logs were found: see [`Sides::opened`].

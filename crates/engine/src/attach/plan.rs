@@ -278,7 +278,8 @@ fn format(layout: Layout, wanted: &Wanted<'_>, sequence: u64, notice: Notice) ->
         layout,
         clean: false,
         next_space,
-        mirror_side: 0,
+        // Other than whatever the state directory may count.
+        mirror_side: never_used.unwrap_or(0),
         volumes: entries,
     };
     let mut maps: Vec<IntentMap> = superblock.volumes.iter().flatten().map(empty_map).collect();

@@ -483,3 +483,31 @@ proptest! {
         prop_assert!(plan.recover || emptied || reformat);
     }
 }
+
+/// The disk that a mirror's logs were of is gone, and another takes its place.
+#[test]
+fn a_disk_becomes_the_cache_whose_logs_a_mirror_has_and_nothing_of_a_former_life_is_found_on_it() {
+    let volumes = [volume("a"), VolumeFacts { log_bytes: 1 << 20, ..volume("b") }];
+    let mut head = vec![0; HEAD_BYTES];
+    let first = plan(&head, &wanted(&volumes)).unwrap();
+    apply_all(&mut head, &first);
+    let superblock = first.disk.superblock();
+    let spaces = vec![("b".to_owned(), first.disk.space(VolumeId(1)))];
+    let identity = Identity { cache_id: superblock.cache_id, next_space: superblock.next_space, spaces };
+    let again = Wanted { new_cache_id: [9; 16], identity: Some(&identity), ..wanted(&volumes) };
+    // Blank, and the old one itself, by force: its maps and table have the same seed.
+    for mut head in [vec![0; HEAD_BYTES], head] {
+        let plan = plan(&head, &Wanted { force_format: true, ..again.clone() }).unwrap();
+        let now = plan.disk.superblock();
+        assert_eq!(now.cache_id, superblock.cache_id);
+        assert_eq!(plan.disk.space(VolumeId(1)), first.disk.space(VolumeId(1)));
+        assert!(plan.disk.space(VolumeId(0)) >= superblock.next_space, "never a space of before");
+        assert!(now.table_epoch != superblock.table_epoch && now.mirror_side != 0 && !plan.recover);
+        assert_eq!(plan.generation, 4);
+        assert!(plan.writes[0][0].bytes.iter().all(|byte| *byte == 0) && plan.writes[0][0].bytes.len() == HEAD_BYTES);
+        apply_all(&mut head, &plan);
+        let attached = super::plan(&head, &Wanted { generation: Some(4), ..wanted(&volumes) }).unwrap();
+        assert_eq!(attached.disk.superblock().mirror_side, now.mirror_side, "an attachment leaves the number");
+        assert!(attached.in_flight_regions.iter().all(|words| words.iter().any(|word| *word != 0)));
+    }
+}

@@ -13,6 +13,7 @@
 //! | old, of this cache | does not count | refused: what is newer is elsewhere |
 //! | blank, or of another cache | blank, or a mirror never counted | the logs are lost, as without a mirror; new ones begin |
 //! | blank, or of another cache | one counted, and it is not this | refused |
+//! | of another cache, and was mirrored | does not count | refused |
 //!
 //! Where the state directory knows nothing: a cache disk that was never mirrored goes on, and a blank mirror is filled; anything that
 //! once was of a mirror is refused.
@@ -104,7 +105,7 @@ pub enum MirrorRefusal {
     /// The cache disk came back, or the mirror is gone.
     #[error(
         "the write-back logs on the cache disk are old: they went on on the mirror, which is not there: name it in log_mirror; if it \
-         is lost, start with --force-format: what only the logs had is lost then, and listed"
+         is lost, name a blank one and start with --force-format: what only the logs had is lost then, and listed"
     )]
     DiskIsOld,
     /// Both are gone, but for a mirror somewhere.
@@ -138,8 +139,8 @@ pub enum MirrorRefusal {
 /// # Errors
 /// Why nothing may be served.
 pub fn which_count(known: Option<&Counting>, disk: DiskFound, mirror: MirrorFound) -> Result<[bool; 2], MirrorRefusal> {
+    let was_mirrored = matches!(disk, DiskFound::Cache { side, .. } if side != 0);
     let Some(known) = known else {
-        let was_mirrored = matches!(disk, DiskFound::Cache { side, .. } if side != 0);
         return match mirror {
             MirrorFound::Logs { .. } | MirrorFound::Damaged => Err(MirrorRefusal::StateLost),
             _ if was_mirrored => Err(MirrorRefusal::StateLost),
@@ -159,6 +160,7 @@ pub fn which_count(known: Option<&Counting>, disk: DiskFound, mirror: MirrorFoun
         (false, true) if !fits => Err(MirrorRefusal::OtherVolumes),
         (false, true) => Ok([false, true]),
         (false, false) if is_ours => Err(MirrorRefusal::DiskIsOld),
+        (false, false) if was_mirrored => Err(MirrorRefusal::StateLost),
         (false, false) if known.sides[1].is_some() && mirror != MirrorFound::Blank => {
             Err(MirrorRefusal::MirrorElsewhere)
         }
@@ -185,7 +187,7 @@ mod tests {
         MirrorFound::Logs { cache_id: CACHE, side, fits: true }
     }
 
-    const ANOTHER_CACHE: DiskFound = DiskFound::Cache { cache_id: OTHER, side: 5 };
+    const ANOTHER_CACHE: DiskFound = DiskFound::Cache { cache_id: OTHER, side: 0 };
     const ANOTHERS_LOGS: MirrorFound = MirrorFound::Logs { cache_id: OTHER, side: 6, fits: true };
     const NOT_THERE: [MirrorFound; 2] = [MirrorFound::NotAsked, MirrorFound::Missing];
 
@@ -216,6 +218,23 @@ mod tests {
                 assert_eq!(count(known(Some(5), None), disk, mirror), Ok([false, false]), "{disk:?}, {mirror:?}");
             }
         }
+    }
+
+    #[test]
+    fn another_caches_disk_that_was_mirrored_is_not_believed() {
+        let disk = DiskFound::Cache { cache_id: OTHER, side: 5 };
+        for mirror in [MirrorFound::Blank, MirrorFound::Damaged, logs(7), NOT_THERE[0], NOT_THERE[1]] {
+            for known in [known(Some(5), Some(6)), known(Some(5), None), known(None, Some(6))] {
+                assert_eq!(which_count(Some(&known), disk, mirror), Err(MirrorRefusal::StateLost));
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_never_mirrored_counts_as_what_it_is() {
+        assert_eq!(which_count(Some(&known(Some(0), None)), cache(0), MirrorFound::Blank), Ok([true, false]));
+        assert_eq!(which_count(Some(&known(Some(0), Some(6))), cache(0), logs(6)), Ok([true, true]));
+        assert_eq!(which_count(Some(&known(None, Some(6))), cache(0), logs(6)), Ok([false, true]));
     }
 
     #[test]
