@@ -334,6 +334,30 @@ fn links_to_one_back_end_are_one_back_end() {
 }
 
 #[test]
+fn a_mirror_needs_logs_and_a_device_of_its_own() {
+    let with = |mirror: &str, backend: &str, mode: &str| {
+        format!(
+            "cache.disk = \"/nonexistent/c\"\ncache.disk_size = \"2GiB\"\ncache.log_mirror = \"{mirror}\"\nlisten.unix = \"/run/s\"\n\
+             [[volume]]\nname = \"a\"\nbackend = \"{backend}\"\nmode = \"{mode}\"\n"
+        )
+    };
+    let told = |text: &str| said(text, &Environment::new());
+    assert_eq!(told(&with("/nonexistent/m", "/nonexistent/v", "back")), "");
+    let same = told(&with("/nonexistent/c", "/nonexistent/v", "back"));
+    assert!(
+        same.contains("f.toml:3:20: /nonexistent/c is the cache disk; a mirror needs a device of its own"),
+        "{same}"
+    );
+    let same = told(&with("/nonexistent/v", "/nonexistent/v", "back"));
+    assert!(same.contains("/nonexistent/v is the back end of \"a\""), "{same}");
+    let none = told(&with("/nonexistent/m", "/nonexistent/v", "through"));
+    assert!(none.contains("warning: no volume has a write-back log to mirror"), "{none}");
+    let alone =
+        told(&with("/nonexistent/m", "/nonexistent/v", "through").replace("cache.disk = \"/nonexistent/c\"\n", ""));
+    assert!(alone.contains("cache.log_mirror without a cache disk"), "{alone}");
+}
+
+#[test]
 fn names_fit_the_superblock() {
     let text = volume("backend = \"/nonexistent/v\"").replace("\"v\"", &format!("\"{}\"", "n".repeat(57)));
     expect(&text, "f.toml:3:8: volume.name: the name is 57 bytes long; shorten it to 56\n");

@@ -20,8 +20,9 @@
 //!
 //! Invariant: what is answered is on every side that a start would believe.
 //!
-//! Limits: a side that hangs is waited for, as one disk would be: its frames may still be read by the kernel. A side that comes back
-//! is filled at the next start only.
+//! A side that is silent for [`PATIENCE_NS`] is out, too, and nothing new goes there. What it has in hand does not end before it
+//! answers: the kernel may still read or write those frames. The log above gives such operations up, is written back from the other
+//! side, and is out itself until the next start. Limit: a side that comes back is filled at the next start only.
 //!
 //! Rejected: a number that is raised on both sides when one fails (a side cannot learn that it is old; if it is all there is at
 //! a start, it looks good). Lives of the logs for the same purpose (one for each volume, and a region map to write for each).
@@ -41,6 +42,10 @@ pub use sides::{CountingStore, MirrorHealth, MirrorStatus, Sides};
 
 /// Operations in hand; more are refused.
 const OPERATIONS_MAX: u32 = 65_536;
+/// A side that leaves an operation unanswered for so long has failed. The log above waits longer.
+const PATIENCE_NS: u64 = 4_000_000_000;
+/// How often that is looked for.
+const LOOK_NS: u64 = 1_000_000_000;
 /// Reads of which is remembered where they went.
 const REMEMBERED: usize = 64;
 
@@ -62,6 +67,7 @@ struct Job {
     /// Of a read: where it was tried.
     asked: [bool; 2],
     error: IoError,
+    since_ns: u64,
 }
 
 /// One log on both sides. See the module.
@@ -70,6 +76,8 @@ pub struct Mirrored {
     sides: [SidePart; 2],
     bytes: u64,
     pending: Pending<Job>,
+    in_hand: usize,
+    look_ns: u64,
     /// Changes and flushes that every side has answered, and that a side which counts lacks.
     held: Vec<u32>,
     /// Offsets of reads, and the side that was asked last.
@@ -88,6 +96,8 @@ impl Mirrored {
             sides,
             bytes,
             pending: Pending::new(OPERATIONS_MAX),
+            in_hand: 0,
+            look_ns: 0,
             held: Vec::new(),
             remembered: [(u64::MAX, Side::Disk); REMEMBERED],
             ended: Vec::new(),
@@ -171,7 +181,25 @@ impl Mirrored {
 
     fn end(&mut self, index: u32, result: Result<(), IoError>) {
         let job = self.pending.remove(index);
+        self.in_hand -= 1;
         self.ended.push(DeviceDone { token: job.op.token, result });
+    }
+
+    /// A side that does not answer is out.
+    fn look_for_silence(&mut self, now_ns: u64) {
+        if self.in_hand == 0 || now_ns < self.look_ns {
+            return;
+        }
+        self.look_ns = now_ns + LOOK_NS;
+        let mut silent = [false; 2];
+        for job in self.pending.iter_mut().filter(|job| now_ns.saturating_sub(job.since_ns) >= PATIENCE_NS) {
+            Side::BOTH.iter().for_each(|side| silent[side.at()] |= job.waits[side.at()]);
+        }
+        // Where both are, it is not one of them.
+        if silent != [true; 2] {
+            let silent = Side::BOTH.into_iter().filter(|side| silent[side.at()]);
+            silent.for_each(|side| self.state.failed(now_ns, side));
+        }
     }
 
     fn settle_held(&mut self) {
@@ -206,10 +234,15 @@ impl Device for Mirrored {
             return self.ended.push(DeviceDone { token: op.token, result: Err(error) });
         }
         let [waits, has, asked] = [[false; 2]; 3];
-        let index = match self.pending.insert(Job { op, whom, waits, has, asked, error: IoError::Failed }) {
+        let job = Job { op, whom, waits, has, asked, error: IoError::Failed, since_ns: now_ns };
+        let index = match self.pending.insert(job) {
             Ok(index) => index,
             Err(job) => return self.ended.push(DeviceDone { token: job.op.token, result: Err(IoError::Failed) }),
         };
+        if self.in_hand == 0 {
+            self.look_ns = now_ns + LOOK_NS;
+        }
+        self.in_hand += 1;
         if op.kind == OpKind::Read {
             let side = self.first_side(op.offset);
             return self.order(now_ns, index, side);
@@ -229,6 +262,7 @@ impl Device for Mirrored {
             }
         }
         self.ended_below = below;
+        self.look_for_silence(now_ns);
         self.state.poll(now_ns);
         self.settle_held();
         done.append(&mut self.ended);
@@ -243,7 +277,8 @@ impl Device for Mirrored {
             !self.held.is_empty() && Side::BOTH.iter().all(|s| self.state.in_service(*s) == self.state.counts(*s));
         let held_ns = is_free.then_some(0);
         let below = Side::BOTH.into_iter().filter_map(|side| self.sides[side.at()].device.next_ns());
-        below.chain(self.state.next_ns()).chain(held_ns).min()
+        let look_ns = (self.in_hand > 0).then_some(self.look_ns);
+        below.chain(self.state.next_ns()).chain(held_ns).chain(look_ns).min()
     }
 
     fn has_copies(&self) -> bool {

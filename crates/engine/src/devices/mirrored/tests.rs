@@ -50,6 +50,8 @@ struct Platter {
     /// From this one on all changes fail, or everything.
     dies_at: u64,
     dies_whole: bool,
+    /// Nothing ends.
+    hangs: bool,
 }
 
 /// A disk with a volatile cache, whose operations take their time; it outlives who uses it.
@@ -68,6 +70,7 @@ impl Disk {
             begun: 0,
             dies_at: u64::MAX,
             dies_whole: false,
+            hangs: false,
         })))
     }
 
@@ -188,7 +191,7 @@ impl Device for Disk {
     fn poll(&mut self, _now_ns: u64, done: &mut Vec<DeviceDone>) {
         let platter = &mut *self.0.borrow_mut();
         let mut at = 0;
-        while at < platter.under_way.len() {
+        while !platter.hangs && at < platter.under_way.len() {
             // A flush covers what was answered before; it may end before what came with it.
             if platter.rng.below(3) == 0 {
                 let (nth, op) = platter.under_way.swap_remove(at);
@@ -200,7 +203,8 @@ impl Device for Disk {
         }
     }
     fn next_ns(&self) -> Option<u64> {
-        if self.0.borrow().under_way.is_empty() { None } else { Some(0) }
+        let platter = self.0.borrow();
+        (!platter.hangs && !platter.under_way.is_empty()).then_some(0)
     }
 }
 
@@ -459,6 +463,33 @@ fn a_side_out_for_one_log_is_out_for_all() {
     assert_eq!(carry_out(&mut one, &mut clock, op(OpKind::Flush, 0, 0)), Ok(()));
     assert_eq!(carry_out(&mut other, &mut clock, op(OpKind::Write { fua: true }, 0, 512)), Ok(()));
     assert_eq!(other_disks[1].begun(), 0);
+}
+
+#[test]
+fn a_side_that_is_silent_is_out_and_what_it_has_in_hand_ends_when_it_answers() {
+    let (rig, mut mirrored) = rig(BOTH);
+    rig.state.opened();
+    let mut clock = Clock(0, u32::MAX);
+    rig.disks[0].0.borrow_mut().hangs = true;
+    mirrored.submit(0, DeviceOp { token: 1, ..op(OpKind::Write { fua: true }, 0, 4096) });
+    mirrored.submit(0, DeviceOp { token: 2, ..op(OpKind::Read, 8192, 512) });
+    let mut done = Vec::new();
+    while rig.state.status().get() == MirrorHealth::Whole {
+        mirrored.poll(clock.0, &mut done);
+        clock.wait(mirrored.next_ns().expect("something is in hand"));
+        assert!(clock.0 < 2 * PATIENCE_NS, "no end in sight");
+    }
+    assert!(done.is_empty() && clock.0 >= PATIENCE_NS);
+    assert_eq!(carry_out(&mut mirrored, &mut clock, op(OpKind::Write { fua: true }, 4096, 4096)), Ok(()));
+    assert_eq!(carry_out(&mut mirrored, &mut clock, op(OpKind::Read, 4096, 4096)), Ok(()));
+    assert_eq!(rig.kept.known().unwrap().sides, [None, Some(6)]);
+    rig.disks[0].0.borrow_mut().hangs = false;
+    while done.len() < 2 {
+        mirrored.poll(clock.0, &mut done);
+        clock.wait(clock.0);
+    }
+    done.sort_by_key(|done| done.token);
+    assert_eq!(done, [1, 2].map(|token| DeviceDone { token, result: Ok(()) }));
 }
 
 /// So that nobody is taken for idle who waits.

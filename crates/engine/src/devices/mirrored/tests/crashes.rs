@@ -342,3 +342,25 @@ fn whichever_side_is_left_has_what_was_promised_and_an_old_one_is_never_believed
         .chain(all.failed);
     assert!(each.chain(all.filled).all(|count| count >= 20), "{all:?}");
 }
+
+#[test]
+fn a_side_that_hangs_for_good_costs_the_log_and_no_data() {
+    for at in 0..2 {
+        let mut world = World::new(7 + at as u64);
+        let mut device = world.open();
+        for _ in 0..20 {
+            world.changes(&mut device, false);
+        }
+        world.flush(&mut device);
+        world.changes(&mut device, false);
+        world.bays[at].disk.0.borrow_mut().hangs = true;
+        for _ in 0..20 {
+            world.changes(&mut device, false);
+        }
+        world.flush(&mut device);
+        world.may.iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
+        (world.flushed, world.answered) = (vec![1; BLOCKS as usize], vec![1; BLOCKS as usize]);
+        world.read_all(&mut device);
+        assert_eq!(device.logged().lost().sectors(), 0, "side {at} hangs");
+    }
+}
