@@ -2,7 +2,7 @@
 //!
 //! Why: with one device, what it had and the back end lacked is lost with it. Nothing above this layer knows of two.
 //!
-//! How: a change goes to both sides, and is answered when both have it; a flush, too. A read goes to one, and to the other if it
+//! How: a change goes to both sides, and is answered when both have it; a flush, too. A read goes to the idler one, and to the other if it
 //! fails, or if the same is asked for again (its checksum was wrong). A side on which a change or a flush fails is out for good; the
 //! change is answered when the state directory no longer counts that side ([`sides`]). Whoever starts next believes only
 //! what counts ([`counts`]), and fills the other anew ([`fill`]).
@@ -43,7 +43,7 @@ pub use sides::{CountingStore, MirrorHealth, MirrorStatus, Sides};
 /// Operations in hand; more are refused.
 const OPERATIONS_MAX: u32 = 65_536;
 /// A side that leaves an operation unanswered for so long has failed. The log above waits longer.
-const PATIENCE_NS: u64 = 4_000_000_000;
+const PATIENCE_NS: u64 = 7_000_000_000;
 /// How often that is looked for.
 const LOOK_NS: u64 = 1_000_000_000;
 /// Reads of which is remembered where they went.
@@ -77,6 +77,8 @@ pub struct Mirrored {
     bytes: u64,
     pending: Pending<Job>,
     in_hand: usize,
+    /// Reads in hand, by side.
+    reads: [u32; 2],
     look_ns: u64,
     /// Changes and flushes that every side has answered, and that a side which counts lacks.
     held: Vec<u32>,
@@ -97,6 +99,7 @@ impl Mirrored {
             bytes,
             pending: Pending::new(OPERATIONS_MAX),
             in_hand: 0,
+            reads: [0; 2],
             look_ns: 0,
             held: Vec::new(),
             remembered: [(u64::MAX, Side::Disk); REMEMBERED],
@@ -114,10 +117,12 @@ impl Mirrored {
         let job = self.pending.get_mut(index);
         (job.waits[side.at()], job.asked[side.at()]) = (true, true);
         let (op, whom) = (DeviceOp { token: u64::from(index), ..job.op }, job.whom);
+        self.reads[side.at()] += u32::from(op.kind == OpKind::Read);
         self.submit_to(side, now_ns, whom, op);
     }
 
-    /// Where a read goes first. What is asked for again goes to the other side.
+    /// Where a read goes first: to the side that has fewer in hand, so that one that hangs has no more than half of the buffers. What
+    /// is asked for again goes to the other side.
     fn first_side(&mut self, offset: u64) -> Side {
         let [disk, mirror] = Side::BOTH.map(|side| self.state.in_service(side));
         if !(disk && mirror) {
@@ -126,8 +131,10 @@ impl Mirrored {
         if self.state.is_opening() {
             return Side::Disk;
         }
+        let [disk, mirror] = self.reads;
+        let idler = if mirror < disk { Side::Mirror } else { Side::Disk };
         let place = &mut self.remembered[(offset / 512) as usize % REMEMBERED];
-        *place = if place.0 == offset { (offset, place.1.other()) } else { (offset, Side::Disk) };
+        *place = (offset, if place.0 == offset { place.1.other() } else { idler });
         place.1
     }
 
@@ -147,6 +154,7 @@ impl Mirrored {
             Err(error) => job.error = error,
         }
         if kind == OpKind::Read {
+            self.reads[side.at()] -= 1;
             return match (done.result, self.next_side(asked)) {
                 (Err(_), Some(other)) => self.order(now_ns, index, other),
                 (result, _) => self.end(index, result),
