@@ -235,7 +235,7 @@ fn attach(head: &[u8], found: Superblock, layout: Layout, wanted: &Wanted<'_>) -
     }
     let generation = wanted.generation.unwrap_or(0).max(found.generation);
     // Raised, so that another disk of that generation is not believed when it comes back: it misses what is written from here.
-    let passes = matches!(empty, Some(Notice::GenerationPassed | Notice::GenerationUnknown));
+    let passes = wanted.generation != Some(found.generation);
     let superblock = Superblock {
         sequence: found.sequence,
         generation: generation + u64::from(passes),

@@ -251,9 +251,10 @@ fn two_disks_that_are_used_in_turns_are_emptied_each_time() {
     let first = running(&volumes).0;
     let mut disks = [first, vec![0; HEAD_BYTES]];
     let mut generation = 3;
-    for turn in 1..6 {
+    for turn in 1..9 {
         let head = &mut disks[turn % 2];
-        let next = Wanted { generation: Some(generation), new_cache_id: [turn as u8; 16], ..wanted(&volumes) };
+        let new_cache_id = [turn as u8; 16];
+        let next = Wanted { generation: Some(generation), new_cache_id, cold: turn == 5, ..wanted(&volumes) };
         let plan = plan(head, &next).unwrap();
         assert!(!plan.recover, "turn {turn}: the other disk was in use since");
         apply_all(head, &plan);
