@@ -3,45 +3,61 @@
 //! Why: a burst is over soonest when both are busy to its end. All of it past the log goes at the back end's rate (.4 of
 //! both, with 150 MB/s of disk before 90 MB/s of link); all of it into the log at the disk's.
 //!
-//! How: each way's rate is measured while something is under way on it. A write takes the way on which it, and what is
-//! before it, would be done first (join the shortest queue, in time). Before both rates are known, bytes are compared.
+//! How: each way's rate is measured over the time that something is under way on it. A write takes the way on which it, and what is
+//! before it, would be done first (join the shortest queue, in time). Before both rates are known, bytes are compared. The rate of
+//! a way that nothing took for [`FORGET_NS`] is forgotten: a way that was slow once (the first write into a log waits for its region
+//! map) would never be taken again.
 //!
-//! Limits: a rate is as old as the last use of its way. The log's is that of its groups, small writes included.
+//! Limits: the log's rate is that of its groups, small writes included.
 
 /// A rate is of so much time in use at least.
 const WINDOW_NS: u64 = 10_000_000;
 /// What the newest window counts.
 const WEIGHT: f64 = 0.3;
+/// A way that was not taken for so long may have become another.
+const FORGET_NS: u64 = 100_000_000;
 
 /// What is under way on one way.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     sectors: u64,
-    /// Since when it is measured: it was not empty since.
-    since_ns: u64,
+    /// How long something was under way since the rate was last renewed, and what ended in that time.
+    used_ns: u64,
     ended: u64,
+    /// When it was last looked at.
+    seen_ns: u64,
     /// Sectors a nanosecond.
     rate: Option<f64>,
 }
 
 impl Flow {
     pub(super) fn begins(&mut self, now_ns: u64, sectors: u64) {
-        if self.sectors == 0 {
-            (self.since_ns, self.ended) = (now_ns, 0);
-        }
+        self.look(now_ns);
         self.sectors += sectors;
     }
 
     pub(super) fn ends(&mut self, now_ns: u64, sectors: u64) {
+        self.look(now_ns);
         self.sectors -= sectors;
         self.ended += sectors;
-        let took_ns = now_ns.saturating_sub(self.since_ns);
-        if took_ns >= WINDOW_NS {
-            let now = self.ended as f64 / took_ns as f64;
+        if self.used_ns >= WINDOW_NS {
+            let now = self.ended as f64 / self.used_ns as f64;
             let old = self.rate.unwrap_or(now);
             self.rate = Some(old + (now - old) * WEIGHT);
-            (self.since_ns, self.ended) = (now_ns, 0);
+            (self.used_ns, self.ended) = (0, 0);
         }
+    }
+
+    fn look(&mut self, now_ns: u64) {
+        if self.sectors > 0 {
+            self.used_ns += now_ns.saturating_sub(self.seen_ns);
+        }
+        self.seen_ns = now_ns;
+    }
+
+    fn rate(&self, now_ns: u64) -> Option<f64> {
+        let is_forgotten = self.sectors == 0 && now_ns.saturating_sub(self.seen_ns) > FORGET_NS;
+        self.rate.filter(|_| !is_forgotten)
     }
 }
 
@@ -54,9 +70,9 @@ pub(super) struct Balance {
 
 impl Balance {
     /// Whether a write of so many sectors is done sooner past the log.
-    pub(super) fn is_past(&self, sectors: u64) -> bool {
+    pub(super) fn is_past(&self, now_ns: u64, sectors: u64) -> bool {
         let [log, past] = [&self.log, &self.past].map(|flow| (flow.sectors + sectors) as f64);
-        match (self.log.rate, self.past.rate) {
+        match (self.log.rate(now_ns), self.past.rate(now_ns)) {
             (Some(log_rate), Some(past_rate)) => past / past_rate <= log / log_rate,
             _ => past <= log,
         }
@@ -86,7 +102,7 @@ mod tests {
             let end_ns = 2_000_000_000;
             while now_ns < end_ns {
                 while ways[0].ends_ns.len() + ways[1].ends_ns.len() < depth {
-                    let at = usize::from(balance.is_past(SECTORS));
+                    let at = usize::from(balance.is_past(now_ns, SECTORS));
                     let flow = if at == 1 { &mut balance.past } else { &mut balance.log };
                     flow.begins(now_ns, SECTORS);
                     let way = &mut ways[at];
@@ -115,10 +131,24 @@ mod tests {
                 flow.ends(nth * 20_000_000, rate);
             }
         }
-        assert!(!balance.is_past(100));
-        balance.log.begins(1_000_000_000, 1000);
-        assert!(balance.is_past(100));
-        balance.past.begins(1_000_000_000, 100);
-        assert!(!balance.is_past(100));
+        let now_ns = 250_000_000;
+        assert!(!balance.is_past(now_ns, 100));
+        balance.log.begins(now_ns, 1000);
+        assert!(balance.is_past(now_ns, 100));
+        balance.past.begins(now_ns, 100);
+        assert!(!balance.is_past(now_ns, 100));
+    }
+
+    #[test]
+    fn a_way_that_was_slow_once_is_tried_again() {
+        let mut balance = Balance::default();
+        balance.log.begins(0, 100);
+        balance.past.begins(0, 100);
+        balance.past.ends(20_000_000, 100);
+        balance.log.ends(2_000_000_000, 100);
+        let now_ns = 2_010_000_000;
+        balance.past.begins(now_ns, 1000);
+        assert!(balance.is_past(now_ns, 100));
+        assert!(!balance.is_past(now_ns + FORGET_NS, 100));
     }
 }

@@ -41,6 +41,8 @@ const DRAIN_RECORDS_MAX: u64 = 256;
 #[derive(Debug, Default)]
 pub(super) struct Bypasses {
     live: u32,
+    /// When the last one ended.
+    ended_ns: u64,
     /// Answered; the last flush that began does not cover them.
     answered: Vec<Range<u64>>,
     /// Answered; a flush under way covers them.
@@ -61,6 +63,8 @@ pub(super) struct Bypasses {
 pub(super) enum Route {
     Log,
     Around,
+    /// Into the log if it takes it at once, past it otherwise.
+    Either,
     Wait,
 }
 
@@ -70,8 +74,9 @@ impl Bypasses {
         self.live > 0 || !self.answered.is_empty() || !self.flushing.is_empty()
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
-        self.live > 0
+    /// Something is on its way past the log, or was just now.
+    pub(super) fn is_burst(&self, now_ns: u64, gap_ns: u64) -> bool {
+        self.live > 0 || (self.ended_ns > 0 && now_ns.saturating_sub(self.ended_ns) < gap_ns)
     }
 
     fn has_room(&self) -> bool {
@@ -135,8 +140,8 @@ impl Logged {
         }
         if self.bypass.has_room() && !self.bypass.holds && self.log.takes_bypass(&request.sectors) {
             let sectors = request.sectors.end - request.sectors.start;
-            let is_sooner = is_all || self.balance.is_past(sectors) || self.load(now_ns).pressure() > LOW;
-            return if is_sooner { Route::Around } else { Route::Log };
+            let is_sooner = is_all || self.balance.is_past(now_ns, sectors) || self.load(now_ns).pressure() > LOW;
+            return if is_sooner { Route::Around } else { Route::Either };
         }
         let is_near = self.log.next() - self.log.first <= DRAIN_RECORDS_MAX && !self.follow.fails();
         if is_all && is_near { Route::Wait } else { Route::Log }
@@ -167,6 +172,7 @@ impl Logged {
 
     pub(super) fn bypass_ended(&mut self, now_ns: u64, request: Request, result: Result<(), IoError>) {
         self.bypass.live -= 1;
+        self.bypass.ended_ns = now_ns;
         self.balance.past.ends(now_ns, request.sectors.end - request.sectors.start);
         self.follow.went(now_ns, result.is_ok());
         if let Err(error) = result {

@@ -213,7 +213,9 @@ impl Logged {
         let all = self.config.runs_max.min(self.policy.runs_max).max(1);
         let pressure = self.load(now_ns).pressure();
         // A burst that passes the log has the back end for itself at first.
-        let is_burst = !self.broken && self.bypass.is_under_way() && matches!(self.policy.bypass, Bypass::Large { .. });
+        let is_burst = !self.broken
+            && self.bypass.is_burst(now_ns, self.config.burst_gap_ns)
+            && matches!(self.policy.bypass, Bypass::Large { .. });
         if is_burst && self.lag_ns(now_ns) < BURST_NS && pressure < LOW {
             return 0;
         }

@@ -320,6 +320,15 @@ impl Logged {
         self.regions.as_mut().is_none_or(|it| it.admit(sectors))
     }
 
+    /// As [`Self::admits`]. If not, the map is to have them soon.
+    pub(super) fn admits_at_once(&mut self, sectors: &Range<u64>) -> bool {
+        let admits = self.admits(sectors);
+        if !admits && let Some(it) = &mut self.regions {
+            it.ahead.get_or_insert(regions_of(sectors).start);
+        }
+        admits
+    }
+
     /// The map is written when a change waits for it, a run comes near the end of what was added ahead, or it is time to clear it.
     pub(super) fn order_regions(&mut self, now_ns: u64) -> Option<Order> {
         let it = self.regions.as_ref()?;

@@ -91,7 +91,9 @@ impl Logged {
             self.has_no_turn();
             match route {
                 Route::Log => {}
-                Route::Around => {
+                // The region map has its regions the next time.
+                Route::Either if self.admits_at_once(&request.sectors) => {}
+                Route::Around | Route::Either => {
                     self.waiting.pop_front();
                     self.bypass(now_ns, request);
                     continue;
