@@ -43,9 +43,9 @@ const OPERATION_BYTES: u64 = 2048;
 /// served in the disk's own order. Some 170 reads of 4 KiB, or 15 of 64 KiB.
 const DEPTH_BYTES: u64 = 1 << 20;
 /// So many times that of a read is the depth of a write, which the disk answers from its own memory (after 15 us, where a
-/// read takes 75; Table 1 of that paper): ten of 4 KiB, or one of 64 KiB. With a half of it, and twice as many below, the
-/// worst of `writeback-neighbours` got .6 of its share.
-const WRITE_DEPTH: u64 = 16;
+/// read takes 75; Table 1 of that paper): eight of 4 KiB, or one of 64 KiB. With twice as many below, the worst of
+/// `writeback-neighbours` got .6 of its share.
+const WRITE_DEPTH: u64 = 20;
 /// What a client waits for weighs so many times what nobody does.
 const DEMAND: u32 = 2;
 
