@@ -13,7 +13,9 @@
 //!    all wait for it.
 //! 3. Reads and writes wait for their turn, and cost their bytes and [`OPERATION_BYTES`]. A flush goes at once: it
 //!    covers only what was answered before, so nothing that waits here concerns it. It costs as an operation.
-//! 4. An operation goes below under a name of the layer's; its end goes back to whoever submitted it, and waits there
+//! 4. When nothing that waited has ended below for [`SILENT_NS`], what is there counts no more: an operation that hangs
+//!    must not hold up those of all volumes, whose logs would be given up for it.
+//! 5. An operation goes below under a name of the layer's; its end goes back to whoever submitted it, and waits there
 //!    until it is asked for.
 //!
 //! While one user alone wants something of the device nothing waits here: it has the device as if there were no layer.
@@ -46,6 +48,8 @@ const DEPTH_BYTES: u64 = 1 << 20;
 /// read takes 75; Table 1 of that paper): eight of 4 KiB, or one of 64 KiB. With twice as many below, the worst of
 /// `writeback-neighbours` got .6 of its share.
 const WRITE_DEPTH: u64 = 20;
+/// After this time what is below is no longer waited for.
+const SILENT_NS: u64 = 1_000_000_000;
 /// What a client waits for weighs so many times what nobody does.
 const DEMAND: u32 = 2;
 
@@ -57,6 +61,8 @@ struct InHand {
     token: u64,
     flow: usize,
     op: DeviceOp,
+    /// What it counts of the depth now.
+    depth_bytes: u64,
 }
 
 struct Whole {
@@ -67,6 +73,8 @@ struct Whole {
     /// What ended, by handle.
     ended: Vec<VecDeque<DeviceDone>>,
     ended_below: Vec<DeviceDone>,
+    /// When something that had waited last ended, or the first one began.
+    heard_ns: u64,
 }
 
 /// What it counts, if it waits for its turn at all.
@@ -81,7 +89,7 @@ fn charge(op: &DeviceOp) -> Option<Charge> {
 
 impl Whole {
     fn submit(&mut self, now_ns: u64, (handle, flow): (usize, usize), op: DeviceOp) {
-        let Ok(index) = self.pending.insert(InHand { handle, token: op.token, flow, op }) else {
+        let Ok(index) = self.pending.insert(InHand { handle, token: op.token, flow, op, depth_bytes: 0 }) else {
             return self.ended[handle].push_back(DeviceDone { token: op.token, result: Err(IoError::Failed) });
         };
         match charge(&op) {
@@ -98,8 +106,13 @@ impl Whole {
 
     /// Hands down what may go.
     fn start(&mut self, now_ns: u64) {
+        if self.queue.in_service_bytes() == 0 {
+            self.heard_ns = now_ns;
+        }
         while let Some(index) = self.queue.start() {
-            let op = self.pending.get_mut(index).op;
+            let job = self.pending.get_mut(index);
+            let op = job.op;
+            job.depth_bytes = charge(&op).map_or(0, |charge| charge.depth_bytes);
             self.device.submit(now_ns, DeviceOp { token: u64::from(index), ..op });
         }
     }
@@ -107,14 +120,32 @@ impl Whole {
     fn poll(&mut self, now_ns: u64) {
         self.device.poll(now_ns, &mut self.ended_below);
         if self.ended_below.is_empty() {
-            return;
+            return self.go_on(now_ns);
         }
         for DeviceDone { token, result } in self.ended_below.drain(..) {
-            let InHand { handle, token, flow, op } = self.pending.remove(token as u32);
-            if let Some(charge) = charge(&op) {
-                self.queue.end(flow, charge.depth_bytes);
+            let InHand { handle, token, flow, op, depth_bytes } = self.pending.remove(token as u32);
+            if charge(&op).is_some() {
+                self.queue.end(flow, depth_bytes);
+                self.heard_ns = now_ns;
             }
             self.ended[handle].push_back(DeviceDone { token, result });
+        }
+        self.start(now_ns);
+        self.go_on(now_ns);
+    }
+
+    /// When those that wait here go below whatever is there.
+    fn silent_ns(&self) -> Option<u64> {
+        self.queue.has_waiting().then_some(self.heard_ns + SILENT_NS)
+    }
+
+    /// What has been silent for long is not waited for.
+    fn go_on(&mut self, now_ns: u64) {
+        if self.silent_ns().is_none_or(|at_ns| now_ns < at_ns) {
+            return;
+        }
+        for job in self.pending.iter_mut() {
+            self.queue.write_off(std::mem::take(&mut job.depth_bytes));
         }
         self.start(now_ns);
     }
@@ -140,6 +171,7 @@ impl Shared {
             queue: StartTimeFair::new(&shares, DEPTH_BYTES),
             ended: (0..=volumes).map(|_| VecDeque::new()).collect(),
             ended_below: Vec::new(),
+            heard_ns: 0,
         };
         let whole = Rc::new(RefCell::new(whole));
         let handle = |handle| Self { whole: Rc::clone(&whole), handle };
@@ -170,7 +202,10 @@ impl Device for Shared {
 
     fn next_ns(&self) -> Option<u64> {
         let whole = self.whole.borrow();
-        if whole.ended[self.handle].is_empty() { whole.device.next_ns() } else { Some(0) }
+        if !whole.ended[self.handle].is_empty() {
+            return Some(0);
+        }
+        [whole.device.next_ns(), whole.silent_ns()].into_iter().flatten().min()
     }
 
     fn in_doubt(&mut self, doubts: &mut Vec<Doubt>) {
@@ -295,6 +330,44 @@ mod tests {
             handles[3].submit(0, op);
         }
         assert_eq!(run_until_idle(&mut handles[3], 0), run_until_idle(&mut alone, 0));
+    }
+
+    /// Never ends what is at its beginning.
+    struct Hangs(Scripted);
+
+    impl Device for Hangs {
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn submit(&mut self, now_ns: u64, op: DeviceOp) {
+            if op.offset > 0 || op.kind == OpKind::Flush {
+                self.0.submit(now_ns, op);
+            }
+        }
+        fn poll(&mut self, now_ns: u64, done: &mut Vec<DeviceDone>) {
+            self.0.poll(now_ns, done);
+        }
+        fn next_ns(&self) -> Option<u64> {
+            self.0.next_ns()
+        }
+    }
+
+    #[test]
+    fn what_hangs_holds_nobody_up_for_long() {
+        let (_, mut handles) = Shared::split(Box::new(Hangs(Scripted::new(1 << 30))), &[100; 2]);
+        handles[0].submit(0, DeviceOp { length: 262_144, ..write(0) });
+        for token in 1..=100 {
+            handles[1].submit(0, DeviceOp { length: 65_536, ..write(token) });
+        }
+        // Also while flushes end.
+        let mut done = Vec::new();
+        for nth in 0..20 {
+            handles[0].submit(nth * 50 * MS, DeviceOp { kind: OpKind::Flush, ..read(0, 0, 0) });
+            handles[1].poll(nth * 50 * MS, &mut done);
+        }
+        assert!(done.is_empty() && handles[1].next_ns() == Some(SILENT_NS));
+        let ended = run_until_idle(&mut handles[1], SILENT_NS);
+        assert_eq!((ended.len(), ended.last().map(|(at_ns, _)| *at_ns)), (100, Some(SILENT_NS)));
     }
 
     #[test]

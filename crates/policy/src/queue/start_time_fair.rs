@@ -128,6 +128,7 @@ impl<T> StartTimeFair<T> {
     /// A flow has work done that does not wait: it counts for what the flow asks for afterwards.
     pub fn charge(&mut self, flow: usize, cost_bytes: u64) {
         self.tag(flow, cost_bytes);
+        self.rest();
     }
 
     /// The start tag of what comes now.
@@ -163,8 +164,31 @@ impl<T> StartTimeFair<T> {
         *in_hand -= 1;
         self.in_service_bytes -= depth_bytes;
         self.active -= u32::from(*in_hand == 0);
+        self.rest();
+    }
+
+    /// When nobody has anything nobody owes anything.
+    fn rest(&mut self) {
         if self.active == 0 {
             self.virtual_time = self.finish;
         }
+    }
+
+    /// Whether something waits to be started.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// What counts so much of the depth does not from now on, though it is in service still: it ends with 0.
+    pub fn write_off(&mut self, depth_bytes: u64) {
+        assert!(self.in_service_bytes >= depth_bytes, "it was not in service");
+        self.in_service_bytes -= depth_bytes;
+    }
+
+    /// What is in service, of the depth.
+    #[must_use]
+    pub fn in_service_bytes(&self) -> u64 {
+        self.in_service_bytes
     }
 }
