@@ -1,4 +1,5 @@
-//! Pace: writers are slowed smoothly while the log fills (the write throttle of OpenZFS, `dmu_tx_delay`).
+//! Pace: writers are slowed smoothly while the log fills (the write throttle of OpenZFS, `dmu_tx_delay`), and write-back goes
+//! faster.
 //!
 //! Why: a log that takes all until it is full stops its writers for as long as the back end needs to make room: seconds. One
 //! that slows them from the middle on makes each wait a little, and never fills while the back end takes anything.
@@ -11,6 +12,9 @@
 //!    needs for it, as measured while it is at work (nobody waits before that is known). OpenZFS takes a constant for it. So in the middle between low mark
 //!    and full, writers go as fast as the back end, whatever its speed.
 //! 3. Short waits are saved up to [`SLACK_NS`], so that nobody is woken for microseconds.
+//! 4. Beside clients write-back has few runs under way, and more with the pressure and with the age of the oldest change
+//!    ([`Logged::runs_allowed`]). A burst that passes the log holds it off altogether, for [`BURST_NS`] at most. While somebody
+//!    waits until the back end has his changes, nothing holds it back.
 //!
 //! The lag is what a new change is to expect: what is before it, over the rate. The age of the oldest would tell too late.
 //! When the back end does not answer there is no rate, and its owner's choice counts ([`super::policy::OnLag`]).
@@ -22,7 +26,7 @@
 //! that takes less than 640 KB/s large writes fill it, too. Then they wait for room.
 
 use super::Logged;
-use super::policy::{Bypass, OnLag};
+use super::policy::{Bypass, Durability, OnLag};
 
 /// Below this pressure nobody waits.
 pub(super) const LOW: f64 = 0.6;
@@ -43,7 +47,7 @@ const LEAST_NS: u64 = 1_000_000;
 /// So long without an answer, and the back end does not answer.
 const SILENT_NS: u64 = 2_000_000_000;
 
-/// For so long write-back leaves the back end to large writes that pass the log.
+/// Until the oldest change is so old write-back leaves the back end to large writes that pass the log.
 const BURST_NS: u64 = 2_000_000_000;
 
 /// Sectors of the ring, and records.
@@ -211,6 +215,10 @@ impl Logged {
     /// Runs that may be under way: all while clients rest, otherwise what the pressure asks for ([`runs_beside_clients`]).
     pub(super) fn runs_allowed(&self, now_ns: u64) -> u32 {
         let all = self.config.runs_max.min(self.policy.runs_max).max(1);
+        // A client waits until the back end has what it changed.
+        if self.flush_waiters.iter().any(|waiter| waiter.level == Durability::Backend) {
+            return all;
+        }
         let pressure = self.load(now_ns).pressure();
         // A burst that passes the log has the back end for itself at first.
         let is_burst = !self.broken

@@ -9,6 +9,7 @@
 //! 2. A region that follows one in use brings [`AHEAD_REGIONS`] more with it, when half of those are used up. So whoever
 //!    writes in sequence waits twice, at the beginning, and the map is written once in 17 MiB; a random writer waits once a
 //!    region, together with whoever else waits.
+//!    A large write that may pass the log does not wait: it passes, and the map is to have its regions for those behind it.
 //! 3. A region leaves when it has had no record in the log and no change for a whole [`CLEAR_NS`]. The map is then written,
 //!    at most once in that time, and no more when it is empty.
 //!
@@ -188,8 +189,8 @@ pub(super) struct Regions {
     used_before: RegionSet,
     /// The last write failed.
     fails: bool,
-    /// A run came to here: what follows is wanted, though nobody waits.
-    ahead: Option<u64>,
+    /// Wanted, though nobody waits: what follows a run, or what a change needed that passed the log instead.
+    ahead: Option<Range<u64>>,
     clear_ns: u64,
     retry_ns: u64,
     /// The version of what is lost that the file has, and that is on its way there.
@@ -233,7 +234,7 @@ impl Regions {
         let is_run = self.follows(regions.start) && !self.used.contains(last);
         self.used.insert_all(regions);
         if is_run && !self.has(last + 1..self.ahead_of(last, AHEAD_REGIONS / 2)) {
-            self.ahead = Some(last);
+            self.ahead = Some(last..self.ahead_of(last, AHEAD_REGIONS));
         }
         true
     }
@@ -241,6 +242,17 @@ impl Regions {
     fn follows(&self, region: u64) -> bool {
         let is_used = |before| self.used.contains(before) || self.used_before.contains(before);
         region.checked_sub(1).is_some_and(is_used)
+    }
+
+    /// A change to these passed the log for want of them. Of a run those that follow are wanted, too; what was before it
+    /// may have passed as well, and is then in no set but the map's.
+    fn lacked(&mut self, regions: Range<u64>) {
+        let is_asked = |before| {
+            self.known.dirty.contains(before) || self.writing.as_ref().is_some_and(|it| it.dirty.contains(before))
+        };
+        let is_run = regions.start.checked_sub(1).is_some_and(is_asked);
+        let end = if is_run { self.ahead_of(regions.end - 1, AHEAD_REGIONS) } else { regions.end };
+        self.ahead.get_or_insert(regions.start..end);
     }
 
     fn ahead_of(&self, region: u64, count: u64) -> u64 {
@@ -263,8 +275,8 @@ impl Regions {
                 if self.follows(regions.start) { self.ahead_of(regions.end - 1, AHEAD_REGIONS) } else { regions.end };
             dirty.insert_all(regions.start..end);
         }
-        if let Some(region) = self.ahead {
-            dirty.insert_all(region..self.ahead_of(region, AHEAD_REGIONS));
+        if let Some(regions) = &self.ahead {
+            dirty.insert_all(regions.clone());
         }
         dirty
     }
@@ -324,7 +336,7 @@ impl Logged {
     pub(super) fn admits_at_once(&mut self, sectors: &Range<u64>) -> bool {
         let admits = self.admits(sectors);
         if !admits && let Some(it) = &mut self.regions {
-            it.ahead.get_or_insert(regions_of(sectors).start);
+            it.lacked(regions_of(sectors));
         }
         admits
     }

@@ -547,3 +547,58 @@ fn who_stalls_has_no_turn_until_the_back_end_answers() {
     assert!(logged.is_lagging(40) && !logged.waiting.is_empty());
     assert_eq!(logged.next_ns(), None);
 }
+
+/// A burst has the back end for itself, and clients come before write-back; but who waits for write-back is a client, too.
+#[test]
+fn a_flush_that_is_for_the_back_end_waits_neither_for_a_burst_nor_for_other_clients() {
+    let mut logged = Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]);
+    let bypass = Bypass::Large { bytes_min: 16 * 512 };
+    logged.set_policy(0, LogPolicy { durability: Durability::Backend, bypass, ..LogPolicy::default() });
+    logged.submit(0, request(1, Wish::Write { fua: false }, 0..16));
+    let mut answered = Vec::new();
+    for (now_ns, token, wish, allowed) in [(1, 2, Wish::Write { fua: false }, 0), (2, 3, Wish::Flush, 2)] {
+        while let Some(order) = logged.next_order(now_ns) {
+            match order {
+                Order::WriteGroup { id, .. } | Order::ReadLog { id, .. } => logged.done(now_ns, id, Ok(()), &[7]),
+                Order::WriteBackend { id, .. } => logged.done(now_ns, id, Ok(()), &[]),
+                order => assert!(matches!(order, Order::Answer { .. }), "{order:?}"),
+            }
+        }
+        logged.submit(now_ns, request(token, wish, 24..32));
+        assert_eq!(logged.runs_allowed(now_ns), allowed);
+    }
+    while let Some(order) = logged.next_order(2) {
+        match order {
+            Order::Answer { token, result } => answered.push((token, result)),
+            Order::ReadLog { id, .. } => logged.done(2, id, Ok(()), &[7]),
+            Order::FlushLog { id }
+            | Order::FlushBackend { id }
+            | Order::WriteBackend { id, .. }
+            | Order::WriteTail { id, .. } => logged.done(2, id, Ok(()), &[]),
+            _ => {}
+        }
+    }
+    assert_eq!(answered, [(3, Ok(()))]);
+}
+
+/// Whoever loses the disk would be told of 33 regions for each of them.
+#[test]
+fn a_change_that_passes_for_want_of_its_regions_asks_for_those_and_a_run_for_more() {
+    let mut logged = Logged::new(CONFIG, Log::new(LIMITS, Ring::new(RING, 3), 0), &[]);
+    logged.keep_regions(RegionImage::new(0, 100 * REGION_SECTORS));
+    let bypass = Bypass::Large { bytes_min: 16 * 512 };
+    logged.set_policy(0, LogPolicy { bypass, ..LogPolicy::default() });
+    let map = |logged: &mut Logged, token, region| {
+        let first = region * REGION_SECTORS;
+        logged.submit(0, request(token, Wish::Write { fua: false }, first..first + 16));
+        let orders = core::iter::from_fn(|| logged.next_order(0));
+        orders.filter_map(|it| if let Order::WriteRegions { id, image } = it { Some((id, image)) } else { None }).last()
+    };
+    assert!(map(&mut logged, 1, 10).is_none());
+    let (id, image) = map(&mut logged, 2, 40).expect("it may take either way");
+    assert_eq!(image.dirty.iter().collect::<Vec<_>>(), [40, 41]);
+    assert!(map(&mut logged, 3, 42).is_none());
+    logged.done(0, id, Ok(()), &[]);
+    let (_, image) = map(&mut logged, 4, 80).expect("a run goes on");
+    assert_eq!(image.dirty.iter().collect::<Vec<_>>(), (42..44 + 32).collect::<Vec<_>>());
+}
