@@ -5,10 +5,10 @@
 //!
 //! How: each way's rate is measured over the time that something is under way on it. A write takes the way on which it, and what is
 //! before it, would be done first (join the shortest queue, in time). Before both rates are known, bytes are compared. The rate of
-//! a way that nothing took for [`FORGET_NS`] is forgotten: a way that was slow once (the first write into a log waits for its region
-//! map) would never be taken again.
+//! a way that nothing took for [`FORGET_NS`] does not count until something takes it: a way that was slow once would never be taken
+//! again.
 //!
-//! Limits: the log's rate is that of its groups, small writes included.
+//! Limits: the log's rate is that of its groups, small writes included. After a pause the first write passes the log.
 
 /// A rate is of so much time in use at least.
 const WINDOW_NS: u64 = 10_000_000;

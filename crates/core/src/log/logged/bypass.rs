@@ -10,8 +10,8 @@
 //!    it, or it could not be read. Changes that are not answered do
 //!    not overlap it, by what is asked of clients.
 //!
-//! A large write that may pass takes the way on which it is done sooner ([`super::balance`]); when the log is filling up, it
-//! passes.
+//! A large write that may pass takes the way on which it is done sooner ([`super::balance`]); when the log is filling up, or the
+//! region map lacks its regions, it passes.
 //!
 //! What the back end answered is not durable there. The boundary that closes the epoch *holds*: what comes after it stays in
 //! the log, and no change passes, until the back end has flushed all that passed. A flush of a client's waits for that too.
@@ -20,7 +20,8 @@
 //!
 //! Invariant: between a boundary and the end of its hold nothing of a later epoch leaves for the back end.
 //!
-//! Limits: at most [`RANGES_MAX`] ranges are not flushed; at half of that the back end is flushed.
+//! Limits: at most [`RANGES_MAX`] ranges are not flushed; at half of that the back end is flushed. Large writes at random places of a
+//! large volume nearly all pass: the map seldom has their regions.
 
 use super::super::{RecordId, SECTOR_BYTES};
 use super::failing::Health;
@@ -63,7 +64,7 @@ pub(super) struct Bypasses {
 pub(super) enum Route {
     Log,
     Around,
-    /// Into the log if it takes it at once, past it otherwise.
+    /// Into the log if the region map has its regions, past it otherwise.
     Either,
     Wait,
 }

@@ -1,4 +1,4 @@
-//! The back end follows: runs gathered from the log, flushes, and the tail.
+//! The back end follows: runs gathered from the log, flushes, and the tail. How many runs at a time is in [`super::pace`].
 
 use super::super::record::{BLOCK_SECTORS, SECTOR_BYTES};
 use super::super::write_back::Run;

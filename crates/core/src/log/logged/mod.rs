@@ -9,7 +9,8 @@
 //! 1. A change becomes a record. Records gather while groups are under way; the next group takes them all. It is answered
 //!    when its group is there, and those before it ([`serve`]). Large writes may pass the log ([`bypass`]).
 //! 2. A flush, and a change with FUA, closes the epoch and waits for a flush of the log's disk; one at a time, for all that
-//!    wait. Where its owner wants that ([`policy`]), it waits until the back end has it.
+//!    wait. Where its owner wants that ([`policy`]), it waits until the back end has it. A flush of the cache's own
+//!    ([`Wish::Persist`]) closes nothing, and the log is enough for it.
 //! 3. A read asks the map: what a record has comes from the log and is checked block by block, the rest from the back end.
 //! 4. Runs are gathered from the log and written to the back end ([`follow`]); then it is flushed, the tail is written down,
 //!    and the next epoch follows.
