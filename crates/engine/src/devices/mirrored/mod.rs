@@ -116,6 +116,8 @@ impl Mirrored {
     fn order(&mut self, now_ns: u64, index: u32, side: Side) {
         let job = self.pending.get_mut(index);
         (job.waits[side.at()], job.asked[side.at()]) = (true, true);
+        // A read that the other side took long to fail is new here.
+        job.since_ns = now_ns;
         let (op, whom) = (DeviceOp { token: u64::from(index), ..job.op }, job.whom);
         self.reads[side.at()] += u32::from(op.kind == OpKind::Read);
         self.submit_to(side, now_ns, whom, op);

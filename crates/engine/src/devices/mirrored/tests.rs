@@ -492,6 +492,29 @@ fn a_side_that_is_silent_is_out_and_what_it_has_in_hand_ends_when_it_answers() {
     assert_eq!(done, [1, 2].map(|token| DeviceDone { token, result: Ok(()) }));
 }
 
+/// A disk may try for seconds before it says that a sector cannot be read. The side that is asked then was not silent so long.
+#[test]
+fn a_side_is_not_silent_for_the_time_that_the_other_took_to_fail_a_read() {
+    let (rig, mut mirrored) = rig(BOTH);
+    rig.state.opened();
+    let mut done = Vec::new();
+    let set = |side: usize, hangs| rig.disks[side].0.borrow_mut().hangs = hangs;
+    [0, 1].into_iter().for_each(|side| set(side, true));
+    mirrored.submit(0, op(OpKind::Read, 0, 512));
+    mirrored.poll(PATIENCE_NS - LOOK_NS / 2, &mut done);
+    rig.disks[0].dies_at(0, true);
+    set(0, false);
+    // All in the time between two looks.
+    (0..64).for_each(|_| mirrored.poll(PATIENCE_NS - 1, &mut done));
+    mirrored.poll(PATIENCE_NS + LOOK_NS / 2, &mut done);
+    assert_eq!((rig.state.status().get(), done.len()), (MirrorHealth::Whole, 0));
+    mirrored.poll(2 * PATIENCE_NS, &mut done);
+    assert_eq!(rig.state.status().get(), MirrorHealth::DiskOnly, "but for its own");
+    set(1, false);
+    (0..64).for_each(|_| mirrored.poll(2 * PATIENCE_NS, &mut done));
+    assert_eq!(done, [DeviceDone { token: 3, result: Ok(()) }]);
+}
+
 /// So that nobody is taken for idle who waits.
 #[test]
 fn what_is_held_for_another_log_comes_free_without_being_woken() {
