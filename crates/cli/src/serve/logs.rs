@@ -171,7 +171,7 @@ pub(super) fn open_all(
     let logged = settings.volumes.iter().zip(&places).zip(handles);
     let logged = logged.filter_map(|((volume, place), handle)| Some((volume, (*place)?, handle)));
     let disks = match &mut mirror {
-        Some(mirror) => over_mirror(settings, logged, mirror, disk, &mut *cache, &mut around),
+        Some(mirror) => over_mirror(settings, logged, mirror, disk, &mut *cache, &mut around)?,
         None => logged.map(|(_, _, handle)| Box::new(handle) as Box<dyn Device>).collect(),
     };
     let mut disks = disks.into_iter();
@@ -227,6 +227,9 @@ pub(super) fn open_all(
 }
 
 /// Each log's area on the cache disk and on the mirror, both filled.
+///
+/// # Errors
+/// See [`Mirror::fill`].
 fn over_mirror<'a>(
     settings: &Settings,
     logged: impl Iterator<Item = (&'a VolumeSettings, LogPlace, Shared)>,
@@ -234,13 +237,13 @@ fn over_mirror<'a>(
     disk: &mut CacheDisk,
     cache: &mut dyn Device,
     around: &mut Around<'_>,
-) -> Vec<Box<dyn Device>> {
+) -> Result<Vec<Box<dyn Device>>, MirrorError> {
     let over = |(volume, place, handle): (&VolumeSettings, LogPlace, Shared)| {
         mirror.over(&volume.name, handle, place.offset).expect("each log is on the label")
     };
     let mut logs: Vec<Mirrored> = logged.map(over).collect();
-    mirror.fill(&mut logs, disk, cache, &mut around.of_mirror(settings));
-    logs.into_iter().map(|log| Box::new(log) as Box<dyn Device>).collect()
+    mirror.fill(&mut logs, disk, cache, &mut around.of_mirror(settings))?;
+    Ok(logs.into_iter().map(|log| Box::new(log) as Box<dyn Device>).collect())
 }
 
 fn place(disk: &CacheDisk, volume: VolumeId) -> Option<LogPlace> {

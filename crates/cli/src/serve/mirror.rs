@@ -57,6 +57,25 @@ pub enum MirrorError {
         /// What it holds.
         what: &'static str,
     },
+    /// Nobody knows what it says by now.
+    #[error(
+        "the state directory cannot be written, where it is kept which of cache disk and mirror count: make it writable"
+    )]
+    NotKept,
+}
+
+/// Why a side was not filled.
+enum NotFilled {
+    /// The logs may go on without it.
+    Side(String),
+    /// Whether it counts is not known.
+    Unknown,
+}
+
+impl From<String> for NotFilled {
+    fn from(why: String) -> Self {
+        Self::Side(why)
+    }
 }
 
 /// The mirror's device, open.
@@ -277,23 +296,28 @@ impl Mirror {
     }
 
     /// Fills the side that does not count, if there is one. If that fails, the logs go on without it.
+    ///
+    /// # Errors
+    /// When the state directory cannot be written: it may say that the side counts.
     pub(super) fn fill(
         &mut self,
         logs: &mut [Mirrored],
         disk: &mut CacheDisk,
         cache: &mut dyn Device,
         around: &mut Around<'_>,
-    ) {
-        let Some(side) = Side::BOTH.into_iter().find(|side| !self.sides.in_service(*side)) else { return };
+    ) -> Result<(), MirrorError> {
+        let Some(side) = Side::BOTH.into_iter().find(|side| !self.sides.in_service(*side)) else { return Ok(()) };
         let which = if side == Side::Disk { "cache disk" } else { "mirror" };
         let bytes: u64 = self.label.logs.iter().map(|log| log.bytes).sum();
         tracing::info!(bytes, "the write-back logs are copied to the {which}");
         match self.try_fill(side, logs, disk, cache, around) {
             Ok(()) => tracing::info!("the write-back logs are on cache disk and mirror"),
-            Err(error) => tracing::error!(
-                "the {which} was not filled with the write-back logs, which go on without it: {error}; replace it and restart"
+            Err(NotFilled::Side(why)) => tracing::error!(
+                "the {which} was not filled with the write-back logs, which go on without it: {why}; replace it and restart"
             ),
+            Err(NotFilled::Unknown) => return Err(MirrorError::NotKept),
         }
+        Ok(())
     }
 
     fn try_fill(
@@ -303,14 +327,20 @@ impl Mirror {
         disk: &mut CacheDisk,
         cache: &mut dyn Device,
         around: &mut Around<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotFilled> {
         let name = random_side().map_err(|error| error.to_string())?;
         self.copy(side, logs, around)?;
         self.name(side, name, disk, cache, around)?;
         if disk.superblock().mirror_side == 0 {
             // It was never mirrored. Only now: should the process end before the state directory knows it, the mirror counts.
             let name = random_side().map_err(|error| error.to_string())?;
-            self.name(Side::Disk, name, disk, cache, around)?;
+            match self.name(Side::Disk, name, disk, cache, around) {
+                // Both sides count, and the cache disk goes on without a name.
+                Err(NotFilled::Side(why)) => {
+                    tracing::error!("the cache disk takes no name for its write-back logs: {why}");
+                }
+                named => named?,
+            }
         }
         Ok(())
     }
@@ -329,7 +359,7 @@ impl Mirror {
         disk: &mut CacheDisk,
         cache: &mut dyn Device,
         around: &mut Around<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotFilled> {
         let first = FrameId(around.frames.start);
         let written = match side {
             Side::Disk => disk.logs_are_filled(name, cache, around.reactor, (around.arena, first)),
@@ -344,8 +374,7 @@ impl Mirror {
             }
         };
         written.map_err(|error| format!("it cannot be written ({error:?})"))?;
-        let kept = self.sides.filled(side, name, around.reactor);
-        kept.map_err(|error| format!("the state directory cannot be written ({error:?})"))
+        self.sides.filled(side, name, around.reactor).map_err(|_| NotFilled::Unknown)
     }
 
     /// All logs were found: see [`Sides::opened`].

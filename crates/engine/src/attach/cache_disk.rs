@@ -183,7 +183,7 @@ impl CacheDisk {
     /// one of the arena that nobody uses.
     ///
     /// # Errors
-    /// When the disk cannot be written.
+    /// When the disk cannot be written. The name of before is that of the next superblock then, whatever this one left.
     pub fn logs_are_filled(
         &mut self,
         side: u64,
@@ -191,11 +191,15 @@ impl CacheDisk {
         reactor: &mut dyn Reactor,
         (arena, frame): (&Arena, FrameId),
     ) -> Result<(), IoError> {
-        self.superblock.mirror_side = side;
+        let before = std::mem::replace(&mut self.superblock.mirror_side, side);
         let encode = |bytes: &mut [u8]| self.encode_superblock(bytes);
         let offset = arena.with_bytes_mut(frame.0, 0, SECTOR_BYTES as u32, encode);
         let (kind, length) = (OpKind::Write { fua: true }, SECTOR_BYTES as u64);
-        carry_out(device, reactor, DeviceOp { token: 0, kind, offset, length, frame, at: 0 })
+        let written = carry_out(device, reactor, DeviceOp { token: 0, kind, offset, length, frame, at: 0 });
+        if written.is_err() {
+            self.superblock.mirror_side = before;
+        }
+        written
     }
 
     /// Fills `bytes` (4 KiB) with the superblock and its clean mark; returns where it goes. `ends` is by volume.

@@ -1,6 +1,9 @@
 use super::*;
 use crate::attach::VolumeEnd;
+use crate::device::{Device, DeviceDone, DeviceOp, Geometry, IoError};
+use crate::reactor::Reactor;
 use forebay_core::{PageKey, VolumeId};
+use forebay_uring::Arena;
 use forebay_wire::disk::intent::region_bytes;
 use proptest::prelude::*;
 
@@ -511,4 +514,52 @@ fn a_disk_becomes_the_cache_whose_logs_a_mirror_has_and_nothing_of_a_former_life
         assert_eq!(attached.disk.superblock().mirror_side, now.mirror_side, "an attachment leaves the number");
         assert!(attached.in_flight_regions.iter().all(|words| words.iter().any(|word| *word != 0)));
     }
+}
+
+/// A disk that takes every other write, and what is then on it.
+struct Takes<'a>(&'a Arena, Vec<u8>, bool, Vec<DeviceDone>);
+
+impl Device for Takes<'_> {
+    fn geometry(&self) -> Geometry {
+        let bytes = self.1.len() as u64;
+        Geometry { bytes, sector_bytes: 512, read_only: false, can_trim: false, can_zero: false, range_bytes_max: 0 }
+    }
+    fn submit(&mut self, _now_ns: u64, op: DeviceOp) {
+        let result = if self.2 { Ok(()) } else { Err(IoError::Failed) };
+        if self.2 {
+            self.0.copy_out(op.frame.0, op.at, &mut self.1[op.offset as usize..(op.offset + op.length) as usize]);
+        }
+        self.2 = !self.2;
+        self.3.push(DeviceDone { token: op.token, result });
+    }
+    fn poll(&mut self, _now_ns: u64, done: &mut Vec<DeviceDone>) {
+        done.append(&mut self.3);
+    }
+}
+
+struct NoTime;
+
+impl Reactor for NoTime {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn wait(&mut self, _until_ns: u64) {}
+}
+
+/// The state directory does not know the name then: with it on the disk the logs would count as old.
+#[test]
+fn a_name_that_could_not_be_written_is_not_written_with_the_next_superblock() {
+    let volumes = [VolumeFacts { log_bytes: 1 << 20, ..volume("a") }];
+    let (head, mut disk) = running(&volumes);
+    let arena = Arena::new(1, 4096).unwrap();
+    let mut device = Takes(&arena, head, false, Vec::new());
+    let scratch = (&arena, crate::device::FrameId(0));
+    assert_eq!(disk.logs_are_filled(5, &mut device, &mut NoTime, scratch), Err(IoError::Failed));
+    assert_eq!(disk.logs_are_open(&mut device, &mut NoTime, scratch), Ok(()));
+    let Found::Valid(found) = probe(&device.1) else { panic!("no superblock") };
+    assert_eq!(found.mirror_side, 0);
+    assert_eq!(disk.logs_are_filled(6, &mut device, &mut NoTime, scratch), Err(IoError::Failed));
+    assert_eq!(disk.logs_are_filled(7, &mut device, &mut NoTime, scratch), Ok(()));
+    let Found::Valid(found) = probe(&device.1) else { panic!("no superblock") };
+    assert_eq!(found.mirror_side, 7);
 }

@@ -145,7 +145,8 @@ impl Sides {
     /// A side was filled, and names what it has by this number: it counts from now on. Blocks.
     ///
     /// # Errors
-    /// When that could not be made durable. The side is not in service then.
+    /// When that could not be made durable. Whether a start would believe the side nobody knows then, so nothing may be written that
+    /// it lacks: whoever starts must not go on.
     pub fn filled(&self, side: Side, name: u64, reactor: &mut dyn Reactor) -> Result<(), IoError> {
         let mut counting = self.0.borrow().counting;
         counting.sides[side.at()] = Some(name);
