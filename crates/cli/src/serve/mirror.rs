@@ -7,7 +7,7 @@
 //! 4. [`Mirror::over`] for each log, and [`Mirror::fill`].
 
 use crate::config::Settings;
-use forebay_engine::attach::{AttachError, CacheDisk, Identity, look as look_at_disk, random_side};
+use forebay_engine::attach::{AttachError, CacheDisk, Identity, VolumeFacts, look as look_at_disk, random_side};
 use forebay_engine::device::{Device, DeviceOp, FrameId, OpKind, carry_out};
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::mirrored::{
@@ -17,7 +17,7 @@ use forebay_engine::devices::shared::Shared;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::state::{CountingError, CountingFile};
 use forebay_uring::{Arena, ArenaId, DiskFile, ErrorKind, OpenOptions, Space, Wake};
-use forebay_wire::disk::mirror_label::{Found, LABEL_BYTES, MirrorLabel, probe};
+use forebay_wire::disk::mirror_label::{Found, LABEL_BYTES, MirrorLabel, MirroredLog, probe};
 use forebay_wire::disk::{signature, superblock};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -90,13 +90,21 @@ pub(super) struct Looked {
     counting: CountingFile,
     mirror: Option<Opened>,
     mirror_counts: bool,
+    /// By volume, what its back end is.
+    back_ends: Vec<u64>,
 }
 
-/// Which logs count; the state directory says so from now on. `None`: there is nothing to mirror, and never was.
+/// Which logs count; the state directory says so from now on. `facts` is by volume. `None`: there is nothing to mirror, and never
+/// was.
 ///
 /// # Errors
 /// Why nothing may be served.
-pub(super) fn look(settings: &Settings, force_format: bool, wake: Wake) -> Result<Option<Looked>, MirrorError> {
+pub(super) fn look(
+    settings: &Settings,
+    facts: &[VolumeFacts],
+    force_format: bool,
+    wake: Wake,
+) -> Result<Option<Looked>, MirrorError> {
     let Some(disk) = &settings.cache.disk else { return Ok(None) };
     let mut counting = CountingFile::open(&settings.cache.state_dir, NAME, Some(wake))?;
     let disk = match look_at_disk(&disk.path)? {
@@ -125,12 +133,17 @@ pub(super) fn look(settings: &Settings, force_format: bool, wake: Wake) -> Resul
         return Ok(None);
     }
     let [disk_counts, mirror_counts] = which_count(known.as_ref(), disk, found)?;
+    let label = mirror.as_ref().and_then(|mirror| mirror.label.as_ref()).filter(|_| mirror_counts && !disk_counts);
+    if label.is_some_and(|label| !are_its_back_ends(facts, label)) {
+        return Err(MirrorRefusal::OtherVolumes.into());
+    }
     if let Some(known) = known.filter(|_| disk_counts || mirror_counts) {
         let [disk, mirror] = known.sides;
         let sides = [disk.filter(|_| disk_counts), mirror.filter(|_| mirror_counts)];
         counting.set(Counting { sides, ..known })?;
     }
-    Ok(Some(Looked { counting, mirror, mirror_counts }))
+    let back_ends = facts.iter().map(|facts| facts.identity).collect();
+    Ok(Some(Looked { counting, mirror, mirror_counts, back_ends }))
 }
 
 fn open(settings: &Settings, path: &Path, bytes: u64) -> Result<DiskFile, forebay_uring::Error> {
@@ -172,13 +185,18 @@ fn look_at_mirror(
 /// Whether these are the logs of the configured volumes.
 fn fits(settings: &Settings, label: &MirrorLabel, file: &DiskFile) -> bool {
     let logged = || settings.volumes.iter().filter(|volume| volume.log_bytes > 0);
-    let is_there = |log: &forebay_wire::disk::mirror_label::MirroredLog| {
-        log.offset.checked_add(log.bytes).is_some_and(|end| end <= file.facts().size_bytes)
-    };
+    let is_there =
+        |log: &MirroredLog| log.offset.checked_add(log.bytes).is_some_and(|end| end <= file.facts().size_bytes);
     label.next_space <= u32::MAX / 2
         && logged().count() == label.logs.len()
         && label.logs.iter().all(is_there)
         && logged().all(|volume| label.log(&volume.name).is_some_and(|log| log.bytes == volume.log_bytes))
+}
+
+/// Whether the logs are to be written back to these. The cache disk knows that, too, and is asked if it counts.
+fn are_its_back_ends(facts: &[VolumeFacts], label: &MirrorLabel) -> bool {
+    let is_its = |facts: &VolumeFacts| label.log(&facts.name).is_none_or(|log| log.backend_identity == facts.identity);
+    facts.iter().all(is_its)
 }
 
 /// What settling needs.
@@ -208,8 +226,8 @@ impl Looked {
         disk: &CacheDisk,
         around: &mut Around<'_>,
     ) -> Result<Option<Mirror>, MirrorError> {
-        let Self { mut counting, mirror, mirror_counts } = self;
-        let label = label(settings, disk);
+        let Self { mut counting, mirror, mirror_counts, back_ends } = self;
+        let label = label(settings, &back_ends, disk);
         let known = counting.known().filter(|known| known.cache_id == label.cache_id);
         let side = disk.superblock().mirror_side;
         let disk_counts = known.is_some_and(|known| known.sides[0] == Some(side));
@@ -245,21 +263,19 @@ impl Looked {
 }
 
 /// The label of a mirror for the attached disk's logs, without its number.
-fn label(settings: &Settings, disk: &CacheDisk) -> MirrorLabel {
-    let log = |(at, volume): (usize, &crate::config::VolumeSettings)| {
-        let id = VolumeId(at as u16);
-        Some((volume.name.clone(), disk.space(id), disk.log(id)?.bytes))
-    };
-    let logs: Vec<_> = settings.volumes.iter().enumerate().filter_map(log).collect();
-    let logs = logs.iter().map(|(name, space, bytes)| (name.as_str(), *space, *bytes));
+fn label(settings: &Settings, back_ends: &[u64], disk: &CacheDisk) -> MirrorLabel {
+    let volumes = (0..).map(VolumeId).zip(settings.volumes.iter().zip(back_ends));
+    let logs = volumes.filter_map(|(id, (volume, back_end))| {
+        Some((volume.name.as_str(), disk.space(id), *back_end, disk.log(id)?.bytes))
+    });
     let superblock = disk.superblock();
     MirrorLabel::new(superblock.cache_id, 1, superblock.next_space, logs)
 }
 
 /// Whether a label names the same logs as another.
 fn is_of(label: &MirrorLabel, other: &MirrorLabel) -> bool {
-    let same = |log: &forebay_wire::disk::mirror_label::MirroredLog| {
-        label.log(&log.volume).is_some_and(|it| (it.space, it.bytes) == (log.space, log.bytes))
+    let same = |log: &MirroredLog| {
+        label.log(&log.volume).is_some_and(|it| MirroredLog { offset: it.offset, ..log.clone() } == *it)
     };
     label.cache_id == other.cache_id && label.logs.len() == other.logs.len() && other.logs.iter().all(same)
 }

@@ -114,7 +114,7 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let frames_id = reactor.add_arena(Rc::clone(&arena));
 
     let mut backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
-    let mirror = mirror::look(settings, options.force_format, wake.clone()).map_err(LogError::from)?;
+    let mirror = mirror::look(settings, &backends.facts, options.force_format, wake.clone()).map_err(LogError::from)?;
     let identity = mirror.as_ref().and_then(Looked::identity);
     let attached = attach_disk(settings, options, &backends, identity)?;
     let config = cache_config(settings, given, &budget, &backends, attached.as_ref());

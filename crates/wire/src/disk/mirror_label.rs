@@ -8,10 +8,10 @@
 //!
 //! ```text
 //!   0  magic "FBMIRROR"         16  cache_id [u8; 16]     44  zero
-//!   8  crc u32                  32  side u64              64  30 logs of 80 bytes:
+//!   8  crc u32                  32  side u64              64  30 logs of 88 bytes:
 //!  12  log_count u32            40  next_space u32
 //!
-//!   0  space u32                 5  name [u8; 56]         64  offset u64
+//!   0  space u32                 5  name [u8; 56]         64  offset u64       80  backend_identity u64
 //!   4  name_len u8              61  zero                  72  bytes u64
 //! ```
 //!
@@ -37,7 +37,7 @@ const MAGIC: &[u8; 8] = b"FBMIRROR";
 const CRC_AT: usize = 8;
 const USED_BYTES: usize = 44;
 const LOGS_AT: usize = 64;
-const LOG_BYTES: usize = 80;
+const LOG_BYTES: usize = 88;
 
 /// Where the copy of a volume's log lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct MirroredLog {
     pub volume: String,
     /// Its space in the cache.
     pub space: u32,
+    /// A hash of what its back end is, as in the superblock: to no other is this log to be written back.
+    pub backend_identity: u64,
     /// First byte.
     pub offset: u64,
     /// Bytes, a multiple of 4 KiB.
@@ -79,18 +81,18 @@ pub enum Found {
 }
 
 impl MirrorLabel {
-    /// A label for logs of these volumes, spaces and bytes, one behind the other.
+    /// A label for logs of these volumes, spaces, back ends and bytes, one behind the other.
     pub fn new<'a>(
         cache_id: [u8; 16],
         side: u64,
         next_space: u32,
-        logs: impl IntoIterator<Item = (&'a str, u32, u64)>,
+        logs: impl IntoIterator<Item = (&'a str, u32, u64, u64)>,
     ) -> Self {
         let mut end = LOGS_OFFSET;
-        let place = |(volume, space, bytes): (&str, u32, u64)| {
+        let place = |(volume, space, backend_identity, bytes): (&str, u32, u64, u64)| {
             let offset = end;
             end += bytes;
-            MirroredLog { volume: volume.to_string(), space, offset, bytes }
+            MirroredLog { volume: volume.to_string(), space, backend_identity, offset, bytes }
         };
         Self { cache_id, side, next_space, logs: logs.into_iter().map(place).collect() }
     }
@@ -145,6 +147,7 @@ impl MirrorLabel {
             bytes[5..5 + log.volume.len()].copy_from_slice(log.volume.as_bytes());
             put_le_u64(bytes, 64, log.offset);
             put_le_u64(bytes, 72, log.bytes);
+            put_le_u64(bytes, 80, log.backend_identity);
         }
         let crc = checksum::sector(0, first, CRC_AT);
         put_le_u32(first, CRC_AT, crc);
@@ -177,6 +180,7 @@ fn decode_log(bytes: &[u8]) -> Option<MirroredLog> {
     Some(MirroredLog {
         volume: str::from_utf8(name).ok()?.to_string(),
         space: le_u32(bytes, 0),
+        backend_identity: le_u64(bytes, 80),
         offset: le_u64(bytes, 64),
         bytes: le_u64(bytes, 72),
     })
@@ -205,7 +209,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn label() -> MirrorLabel {
-        let logs = [("a", 3, 4 * MIB), ("a volume of a longer name", 1, 4096), ("c", 7, MIB)];
+        let logs = [("a", 3, 11, 4 * MIB), ("a volume of a longer name", 1, 12, 4096), ("c", 7, u64::MAX, MIB)];
         MirrorLabel::new([9; 16], 77, 8, logs)
     }
 
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn a_label_of_full_size_fits() {
         let names: Vec<String> = (10..40).map(|nth| alloc::format!("{nth}{}", "x".repeat(54))).collect();
-        let logs = (1..).zip(&names).map(|(space, name)| (name.as_str(), space, MIB));
+        let logs = (1..).zip(&names).map(|(space, name)| (name.as_str(), space, 5, MIB));
         let label = MirrorLabel::new([1; 16], 1, 31, logs);
         assert_eq!((label.logs.len(), probe(&head(&label))), (30, Found::Label(label)));
     }

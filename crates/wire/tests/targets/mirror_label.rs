@@ -7,7 +7,7 @@ pub(crate) fn examples() -> Vec<Vec<u8>> {
     [0, 1, 3, 30]
         .map(|count| {
             let names: Vec<String> = (0..count).map(|nth| format!("volume-{nth}")).collect();
-            let logs = (1..).zip(&names).map(|(space, name)| (name.as_str(), space, u64::from(space) << 20));
+            let logs = (1..).zip(&names).map(|(space, name)| (name.as_str(), space, 7, u64::from(space) << 20));
             MirrorLabel::new([7; 16], 99, 40, logs).encode()
         })
         .to_vec()

@@ -128,8 +128,8 @@ pub enum MirrorRefusal {
     MirrorOfAnother,
     /// The volumes changed.
     #[error(
-        "the mirror has the newest write-back logs, and not for these volumes: configure the same volumes with logs of the same size; \
-         they can be changed when the cache disk has been filled"
+        "the mirror has the newest write-back logs, and not for these volumes: configure the same volumes with the same back ends and \
+         logs of the same size; they can be changed when the cache disk has been filled"
     )]
     OtherVolumes,
 }
