@@ -15,6 +15,13 @@ fn a_cache_disk_of_before_is_believed() {
     run_twice::<BackWorlds>(3).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
 }
 
+/// The world went on without an operation that its last start had lost with the power.
+#[test]
+fn power_goes_with_the_last_operation_of_a_start() {
+    let seed = 96_853_604_924_631;
+    run_twice::<BackWorlds>(seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
+}
+
 #[test]
 fn fresh_seeds_pass() {
     let first = RandomState::new().hash_one(0) >> 16;

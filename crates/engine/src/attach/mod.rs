@@ -113,12 +113,12 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Attached, AttachError> {
 /// What a cache disk holds; nothing is changed, and it need not be there.
 ///
 /// # Errors
-/// When it is there and cannot be read.
+/// When it is there and cannot be read, or is in use: who would change anything for it finds that out first.
 pub fn look(path: &Path) -> Result<Found, AttachError> {
     if !path.exists() {
         return Ok(Found::Blank);
     }
-    let open = OpenOptions { write: false, direct: false, exclusive: false, create: false };
+    let open = OpenOptions { write: false, direct: false, exclusive: true, create: false };
     let file = DiskFile::open(path, open)?;
     let head = Arena::new(1, HEAD_BYTES as u32)?;
     read_head(path, &file, &head)?;

@@ -140,7 +140,8 @@ fn begin(machine: &mut Machine) -> Life {
                 _ => machine.ledger.cut_at(what, machine.dice.below(4)),
             }
         }
-        if let Some(mut life) = Life::try_begin(machine) {
+        // Power that went with the last operation of the start took that with it.
+        if let Some(mut life) = Life::try_begin(machine).filter(|_| !machine.ledger.is_cut()) {
             machine.ledger.restore();
             draw_policies(machine, &mut life);
             return life;

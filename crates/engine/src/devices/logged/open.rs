@@ -72,6 +72,11 @@ pub enum LogOpenError {
     /// Neither copy of its tail can be believed.
     #[error("where the write-back log begins cannot be read: it may hold what the back end lacks; see `forebay fsck`")]
     TailDamaged,
+    /// Its copies cannot be made equal.
+    #[error(
+        "the copies of the write-back log cannot be brought to tell the same: check cache disk and mirror, and replace the one that fails"
+    )]
+    CopiesDiffer,
     /// The region map cannot be written.
     #[error("the region map of the write-back log cannot be written: make the state directory writable")]
     Regions,
@@ -202,6 +207,13 @@ struct FoundLog {
     unverified: Range<u64>,
 }
 
+impl FoundLog {
+    fn is_as(&self, other: &Self) -> bool {
+        let ends = [self, other].map(|it| (it.log.next(), &it.unverified));
+        ends[0] == ends[1] && self.sums == other.sums
+    }
+}
+
 /// All groups from the tail on, and the log that they make.
 fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Result<FoundLog, IoError> {
     let mut scan = Scan::new(limits(place.bytes), Ring::new(place.ring_sectors(), tail.position), tail);
@@ -238,6 +250,31 @@ fn scan(pieces: &mut Pieces<'_>, place: &LogPlace, tail: Tail, life: u64) -> Res
     let inside = tail.first..log.next();
     let sums = sums.filter(|(id, _)| inside.contains(id)).map(|(_, sums)| sums).collect();
     Ok(FoundLog { log, sums, unverified })
+}
+
+/// Scans, and sees to it that all copies tell what was found. What is made equal need not be what was scanned, if a part of a copy
+/// cannot be read; so it is looked at again, until both are the same.
+fn find(
+    disk: &mut dyn Device,
+    buffers: &Buffers,
+    place: LogPlace,
+    reactor: &mut dyn Reactor,
+    tail: Tail,
+    life: u64,
+) -> Result<FoundLog, LogOpenError> {
+    let mut before: Option<FoundLog> = None;
+    for _ in 0..SCANS_MAX {
+        let mut pieces = Pieces::new(disk, buffers, place, reactor);
+        let found = scan(&mut pieces, &place, tail, life);
+        pieces.end();
+        let found = found.map_err(unread)?;
+        if !disk.has_copies() || before.is_some_and(|before| before.is_as(&found)) {
+            return Ok(found);
+        }
+        make_equal(disk, buffers, &place, reactor, &found.unverified)?;
+        before = Some(found);
+    }
+    Err(LogOpenError::CopiesDiffer)
 }
 
 /// Writes again what the disk's copies may differ in, as it was found: the groups that nobody knew to be durable, and where the
@@ -307,6 +344,9 @@ impl Kept {
     }
 }
 
+/// How often copies are looked at until they tell the same.
+const SCANS_MAX: u32 = 4;
+
 /// The shortest log.
 fn least_bytes() -> u64 {
     TAILS_BYTES as u64 + 2 * GROUP_SECTORS_MAX * SECTOR_BYTES
@@ -351,13 +391,7 @@ impl LoggedDevice {
         let begins = tail.is_none();
         let (log, sums) = match tail {
             Some(tail) => {
-                let mut pieces = Pieces::new(&mut *disk, &buffers, place, reactor);
-                let found = scan(&mut pieces, &place, tail, life);
-                pieces.end();
-                let FoundLog { log, sums, unverified } = found.map_err(unread)?;
-                if disk.has_copies() {
-                    make_equal(&mut *disk, &buffers, &place, reactor, &unverified)?;
-                }
+                let FoundLog { log, sums, .. } = find(&mut *disk, &buffers, place, reactor, tail, life)?;
                 (log, sums)
             }
             None => (Log::new(limits(place.bytes), Ring::new(place.ring_sectors(), 0), life), Vec::new()),
