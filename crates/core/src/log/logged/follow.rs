@@ -46,9 +46,6 @@ pub(super) struct Follow {
     demand_ns: u64,
 }
 
-/// After a client's read or change the next one is expected for so long.
-const DEMAND_NS: u64 = 5_000_000;
-
 impl Follow {
     /// An operation on the back end ended.
     pub(super) fn went(&mut self, now_ns: u64, is_well: bool) {
@@ -80,8 +77,13 @@ impl Follow {
     }
 
     /// Clients read the back end, or just did, or just changed something.
-    pub(super) fn is_demanded(&self, now_ns: u64) -> bool {
-        self.reads > 0 || (self.demand_ns > 0 && now_ns.saturating_sub(self.demand_ns) < DEMAND_NS)
+    pub(super) fn is_demanded(&self, now_ns: u64, for_ns: u64) -> bool {
+        self.reads > 0 || (self.demand_ns > 0 && now_ns.saturating_sub(self.demand_ns) < for_ns)
+    }
+
+    /// When clients count as at rest, if none of them comes until then.
+    pub(super) fn rest_ns(&self, for_ns: u64) -> Option<u64> {
+        (self.reads == 0 && self.demand_ns > 0).then_some(self.demand_ns + for_ns)
     }
 
     pub(super) fn fails(&self) -> bool {

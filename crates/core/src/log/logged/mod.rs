@@ -82,6 +82,8 @@ pub struct LoggedConfig {
     pub read_patience_ns: u64,
     /// When its disk failed, and the back end does not come nearer for this time, who waits for that is answered with an error.
     pub wait_ns: u64,
+    /// After a client's read of the back end or change the next one is expected for so long.
+    pub demand_ns: u64,
     /// After a change passed the log the next one is expected for so long: a back end with a rate answers in lumps.
     pub burst_gap_ns: u64,
 }

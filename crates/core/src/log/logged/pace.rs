@@ -30,7 +30,9 @@ use super::policy::{Bypass, Durability, OnLag};
 
 /// Below this pressure nobody waits.
 pub(super) const LOW: f64 = 0.6;
-/// Up to this pressure write-back keeps to one run while clients are at work.
+/// Up to this pressure write-back rests while clients are at work.
+const REST: f64 = 0.2;
+/// Up to this pressure it keeps to one run.
 const RAMP: f64 = 0.3;
 /// For write-back beside clients, the oldest change's age counts as pressure, in parts of this.
 const FOLLOW_NS: u64 = 10_000_000_000;
@@ -199,9 +201,16 @@ impl Logged {
         self.pace.came(now_ns, sectors, &load);
     }
 
-    /// When time is to be told although nothing happens: somebody's turn comes.
+    /// When time is to be told although nothing happens: somebody's turn comes, or clients rest.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
+        let rest_ns = self.follow.rest_ns(self.config.demand_ns);
+        let rest_ns = rest_ns.filter(|at_ns| *at_ns > self.failing.now_ns && self.log.next() > self.log.first);
+        self.turn_ns().into_iter().chain(rest_ns).min()
+    }
+
+    /// When somebody's turn comes.
+    fn turn_ns(&self) -> Option<u64> {
         // Who is stalled has no turn until the back end answers.
         let waits = self.pace.since_ns.is_some() && !self.waiting.is_empty() && !self.pace.stalls;
         waits.then(|| (self.pace.next_ns + 1).saturating_sub(SLACK_NS))
@@ -209,14 +218,15 @@ impl Logged {
 
     /// Whether somebody's turn may have come.
     pub(super) fn is_turn(&self, now_ns: u64) -> bool {
-        self.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
+        self.turn_ns().is_some_and(|at_ns| at_ns <= now_ns)
     }
 
     /// Runs that may be under way: all while clients rest, otherwise what the pressure asks for ([`runs_beside_clients`]).
     pub(super) fn runs_allowed(&self, now_ns: u64) -> u32 {
         let all = self.config.runs_max.min(self.policy.runs_max).max(1);
-        // A client waits until the back end has what it changed.
-        if self.flush_waiters.iter().any(|waiter| waiter.level == Durability::Backend) {
+        // A client waits until the back end has what it changed, or the log is to be empty, or its disk failed.
+        let is_awaited = self.flush_waiters.iter().any(|waiter| waiter.level == Durability::Backend);
+        if is_awaited || self.policy.bypass == Bypass::All || self.broken {
             return all;
         }
         let pressure = self.load(now_ns).pressure();
@@ -229,7 +239,7 @@ impl Logged {
         }
         // Large changes wait for the back end to have followed, and then pass the log.
         let changes = self.changes.back().is_some_and(|change| !change.is_large);
-        if !self.follow.is_demanded(now_ns) && !changes {
+        if !self.follow.is_demanded(now_ns, self.config.demand_ns) && !changes {
             return all;
         }
         let follow_ns = self.policy.lag_max_ns.clamp(1, FOLLOW_NS);
@@ -237,9 +247,13 @@ impl Logged {
     }
 }
 
-/// One up to the pressure of [`RAMP`], all from [`LOW`] on, and in proportion between: the shape that OpenZFS gives its
-/// asynchronous writes (`zfs_vdev_async_write_active_min_dirty_percent` 30, `_max_dirty_percent` 60).
+/// None up to the pressure of [`REST`], one up to [`RAMP`], all from [`LOW`] on, and in proportion between: the shape that OpenZFS
+/// gives its asynchronous writes (`zfs_dirty_data_sync_percent` 20, `zfs_vdev_async_write_active_min_dirty_percent` 30,
+/// `_max_dirty_percent` 60).
 fn runs_beside_clients(all: u32, pressure: f64) -> u32 {
+    if pressure < REST {
+        return 0;
+    }
     let part = ((pressure - RAMP) / (LOW - RAMP)).clamp(0.0, 1.0);
     1 + (f64::from(all - 1) * part) as u32
 }
@@ -346,7 +360,7 @@ mod tests {
 
     #[test]
     fn runs_beside_clients_grow_with_the_pressure() {
-        for (pressure, runs) in [(0.0, 1), (0.3, 1), (0.45, 32), (0.6, 64), (1.2, 64)] {
+        for (pressure, runs) in [(0.0, 0), (0.2, 1), (0.3, 1), (0.45, 32), (0.6, 64), (1.2, 64)] {
             assert_eq!(runs_beside_clients(64, pressure), runs, "{pressure}");
         }
         assert_eq!(runs_beside_clients(1, 0.45), 1);

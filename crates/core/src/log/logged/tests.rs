@@ -31,6 +31,7 @@ const CONFIG: LoggedConfig = LoggedConfig {
     disk_timeout_ns: u64::MAX,
     read_patience_ns: u64::MAX,
     wait_ns: 3_000,
+    demand_ns: 10,
     burst_gap_ns: 10,
 };
 

@@ -28,6 +28,7 @@ pub(super) const CONFIG: LoggedConfig = LoggedConfig {
     disk_timeout_ns: 10_000_000_000,
     read_patience_ns: 10_000_000_000,
     wait_ns: 30_000_000_000,
+    demand_ns: 5_000_000,
     burst_gap_ns: 200_000_000,
 };
 
