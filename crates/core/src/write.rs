@@ -23,7 +23,7 @@ use forebay_policy::split::{Path, Use};
 impl Cache {
     pub(crate) fn write_granted(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
         let (volume, region) = self.region_of(id);
-        self.volumes[volume].intent.begin(region);
+        self.intent_asked |= self.volumes[volume].intent.begin(region);
         if self.may_write(volume, region) {
             self.issue_write(now_ns, id, actions);
         } else {
