@@ -9,15 +9,16 @@
 //! At most one map of a volume is being written at a time.
 //!
 //! Whoever writes in sequence would wait at each region: all of its requests in flight, for a write of the map, every 2 MiB of a volume
-//! of 8 GiB. So a run sets the bits of [`AHEAD_BYTES`] before it. A bit that nobody needed costs a region's pages after a crash
+//! of 8 GiB. So a run of [`RUN_REGIONS`] sets the bits of [`AHEAD_BYTES`] before it. A bit that nobody needed costs a region's pages after a crash
 //! and is cleared by the next sweep. Limit: one run a volume at a time.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What a run brings with it.
+/// What a run brings with it, and after how many regions one after the other it is one.
 const AHEAD_BYTES: u64 = 16 << 20;
+const RUN_REGIONS: u32 = 4;
 
 /// Regions as bits.
 type Words = Vec<u64>;
@@ -43,6 +44,8 @@ pub(crate) struct IntentMap {
     set: u32,
     /// Behind where a run is, to the end of what it has brought with it.
     next: Range<u32>,
+    /// How many regions it has begun.
+    run_regions: u32,
 }
 
 fn get(words: &[u64], region: u32) -> bool {
@@ -76,6 +79,7 @@ impl IntentMap {
             in_flight: vec![0; regions],
             set,
             next: u32::MAX..u32::MAX,
+            run_regions: 0,
         }
     }
 
@@ -118,7 +122,8 @@ impl IntentMap {
             return;
         }
         let ahead = (AHEAD_BYTES / self.region_bytes) as u32;
-        let goes_on = self.next.is_empty() && region == self.next.start;
+        self.run_regions = if region == self.next.start || is_ahead { self.run_regions.saturating_add(1) } else { 1 };
+        let goes_on = self.next.is_empty() && self.run_regions >= RUN_REGIONS;
         let mut end = if is_ahead { self.next.end } else { region + 1 };
         if goes_on || (is_ahead && end - region <= ahead / 2) {
             end = (region + 1 + ahead).min(self.in_flight.len() as u32);
@@ -255,20 +260,20 @@ mod tests {
             map.begin(region);
         }
         assert_eq!(set(&map), [3, 7, 20]);
-        map.begin(100);
+        (98..101).for_each(|region| assert!(map.begin(region)));
+        assert_eq!(set(&map)[3..], [98, 99, 100]);
         map.begin(101);
-        assert_eq!(set(&map)[3..], (100..110).collect::<Vec<_>>());
+        assert_eq!(set(&map)[5..], (100..110).collect::<Vec<_>>());
         assert!(!(102..106).any(|region| map.begin(region)));
-        assert_eq!(set(&map)[3..], (100..110).collect::<Vec<_>>());
+        assert_eq!(set(&map)[5..], (100..110).collect::<Vec<_>>());
         assert!(map.begin(106));
-        assert_eq!(set(&map)[3..], (100..115).collect::<Vec<_>>());
+        assert_eq!(set(&map)[5..], (100..115).collect::<Vec<_>>());
         // Elsewhere, and where a region is large.
         map.begin(4095);
-        assert!(map.is_set(4095) && map.set_count() == 19);
+        assert!(map.is_set(4095) && map.set_count() == 21);
         let mut map = IntentMap::new(1 << 40, 256 * MIB, &[]);
-        map.begin(8);
-        map.begin(9);
-        assert_eq!(set(&map), [8, 9]);
+        (8..14).for_each(|region| assert!(map.begin(region)));
+        assert_eq!(set(&map), (8..14).collect::<Vec<_>>());
     }
 
     #[test]

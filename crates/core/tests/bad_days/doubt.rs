@@ -194,8 +194,7 @@ fn a_failed_flush_makes_hits_wait_only_where_something_was_written() {
     let mut c = config(WriteMode::Through);
     c.volumes[0].range_bytes_max = 1 << 20;
     let mut w = World::new(c);
-    // Not a run, which would bring the third region with it.
-    let (lost, clean) = (40, 20);
+    let (lost, clean) = (20, 40);
     w.warm(1, lost);
     w.warm(2, clean);
     for (tag, page) in [(3, 0), (4, lost)] {
