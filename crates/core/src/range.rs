@@ -141,7 +141,8 @@ impl Ranges {
     }
 
     fn is_behind_another(&self, range: &Range) -> bool {
-        let before = |r: &Range| r.seq < range.seq || r.stage == Stage::Working;
+        // Who waits for the intent map has the pages already: the next chunk of an older range is behind it.
+        let before = |r: &Range| r.seq < range.seq || r.stage != Stage::Waits;
         self.list.iter().flatten().any(|r| r.seq != range.seq && before(r) && r.overlaps(range.volume, range.pages))
     }
 }

@@ -22,6 +22,13 @@ fn power_goes_with_the_last_operation_of_a_start() {
     run_twice::<BackWorlds>(seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
 }
 
+/// A trim's second chunk began beside a zeroing of its pages that waited for the intent map.
+#[test]
+fn a_range_that_waits_for_the_intent_map_has_its_pages() {
+    let seed = 57_577_464_017_672;
+    run_twice::<BackWorlds>(seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
+}
+
 #[test]
 fn fresh_seeds_pass() {
     let first = RandomState::new().hash_one(0) >> 16;
