@@ -11,11 +11,11 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_uring::Wake;
 
-use super::replace;
+use super::writing::Writing;
+use super::{StateError, replace};
 use crate::device::IoError;
 use crate::devices::mirrored::{Counting, CountingStore};
 
@@ -26,15 +26,8 @@ const FILE_BYTES_MAX: u64 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum CountingError {
     /// The state directory does not.
-    #[error("{} cannot be {done} ({source}): make the state directory exist and be writable", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        done: &'static str,
-        /// How it failed.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    State(#[from] StateError),
     /// It cannot be believed.
     #[error(
         "{} is damaged, so nobody knows whether the write-back logs on the cache disk or on the mirror are the newest: \
@@ -52,7 +45,7 @@ pub enum CountingError {
 pub struct CountingFile {
     path: PathBuf,
     known: Option<Counting>,
-    writing: Option<(Counting, Receiver<io::Result<()>>)>,
+    writing: Option<(Counting, Writing)>,
     /// The last write failed, and that was told.
     fails: bool,
     wake: Option<Wake>,
@@ -65,10 +58,10 @@ impl CountingFile {
     /// When it cannot be read, or is damaged; a missing file is no error.
     pub fn open(directory: &Path, name: &str, wake: Option<Wake>) -> Result<Self, CountingError> {
         let path = directory.join(format!("{name}.mirror"));
-        let failed = |source| CountingError::Io { path: path.clone(), done: "read", source };
+        let failed = |source| StateError { path: path.clone(), done: "read", source };
         let known = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(error).into()),
             Ok(metadata) if metadata.len() > FILE_BYTES_MAX => return Err(CountingError::Damaged { path }),
             Ok(_) => match parse(&fs::read(&path).map_err(failed)?) {
                 None => return Err(CountingError::Damaged { path }),
@@ -90,7 +83,7 @@ impl CountingFile {
     /// When it could not be written; the old one may then still be there.
     pub fn set(&mut self, counting: Counting) -> Result<(), CountingError> {
         if self.known != Some(counting) {
-            let failed = |source| CountingError::Io { path: self.path.clone(), done: "written", source };
+            let failed = |source| StateError { path: self.path.clone(), done: "written", source };
             replace(&self.path, &text(&counting)).map_err(failed)?;
             self.known = Some(counting);
         }
@@ -123,28 +116,14 @@ fn parse(bytes: &[u8]) -> Option<Counting> {
 impl CountingStore for CountingFile {
     fn begin(&mut self, counting: Counting) {
         assert!(self.writing.is_none(), "one write at a time");
-        let (sender, receiver) = channel();
-        self.writing = Some((counting, receiver));
-        let (path, wake) = (self.path.clone(), self.wake.clone());
-        let write = move || {
-            // The receiver is gone only when the shard is: nobody needs the answer then.
-            let _ = sender.send(replace(&path, &text(&counting)));
-            if let Some(wake) = wake {
-                wake.wake();
-            }
-        };
-        // Without a thread the sender is gone, and `poll` reports the failure.
-        let _ = std::thread::Builder::new().name("log-mirror".to_owned()).spawn(write);
+        let path = self.path.clone();
+        let write = move || replace(&path, &text(&counting));
+        self.writing = Some((counting, Writing::begin("log-mirror", self.wake.clone(), write)));
     }
 
     fn poll(&mut self) -> Option<Result<(), IoError>> {
-        let (counting, receiver) = self.writing.as_ref()?;
-        let ended = match receiver.try_recv() {
-            Err(TryRecvError::Empty) => return None,
-            Ok(ended) => ended,
-            Err(TryRecvError::Disconnected) => Err(io::Error::other("no thread to do it")),
-        };
-        let counting = *counting;
+        let (counting, writing) = self.writing.as_ref()?;
+        let (counting, ended) = (*counting, writing.ended()?);
         self.writing = None;
         Some(match ended {
             Ok(()) => {

@@ -13,11 +13,11 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_uring::Wake;
 
 use super::replace;
+use super::writing::Writing;
 
 const HEADING: &str = "forebay generation ";
 const FILE_BYTES_MAX: u64 = 64;
@@ -26,9 +26,9 @@ const FILE_BYTES_MAX: u64 = 64;
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be {done} ({source}): make the state directory exist and be writable", path.display())]
 pub struct StateError {
-    path: PathBuf,
-    done: &'static str,
-    source: io::Error,
+    pub(super) path: PathBuf,
+    pub(super) done: &'static str,
+    pub(super) source: io::Error,
 }
 
 /// The file with the generation of one cache.
@@ -36,7 +36,8 @@ pub struct StateError {
 pub struct GenerationFile {
     path: PathBuf,
     value: Option<u64>,
-    raising: Option<Receiver<Result<u64, StateError>>>,
+    /// To which value.
+    raising: Option<(u64, Writing)>,
 }
 
 impl GenerationFile {
@@ -68,7 +69,7 @@ impl GenerationFile {
     /// When it could not be written; the old value may then still be there.
     pub fn set(&mut self, value: u64) -> Result<(), StateError> {
         if self.value != Some(value) {
-            write_durably(&self.path, value)?;
+            replace(&self.path, &text(value)).map_err(|source| self.not_written(source))?;
             self.value = Some(value);
         }
         Ok(())
@@ -80,31 +81,22 @@ impl GenerationFile {
         if self.raising.is_some() {
             return;
         }
-        let (sender, receiver) = channel();
         let path = self.path.clone();
         let value = self.value.map_or(0, |value| value + 1);
-        let raise = move || {
-            // The receiver is gone only when the shard is: nobody needs the answer then.
-            let _ = sender.send(write_durably(&path, value).map(|()| value));
-            wake.wake();
-        };
-        self.raising = Some(receiver);
-        // Without a thread the sender is gone, and `raised` reports the failure.
-        let _ = std::thread::Builder::new().name("generation".to_owned()).spawn(raise);
+        let raise = move || replace(&path, &text(value));
+        self.raising = Some((value, Writing::begin("generation", Some(wake), raise)));
     }
 
     /// How raising ended, once; `None` while it goes on, or when nobody asked for it.
     pub fn raised(&mut self) -> Option<Result<(), StateError>> {
-        let ended = match self.raising.as_ref()?.try_recv() {
-            Err(TryRecvError::Empty) => return None,
-            Ok(ended) => ended,
-            Err(TryRecvError::Disconnected) => {
-                let source = io::Error::other("no thread to do it");
-                Err(StateError { path: self.path.clone(), done: "written", source })
-            }
-        };
+        let (value, writing) = self.raising.as_ref()?;
+        let (value, ended) = (*value, writing.ended()?);
         self.raising = None;
-        Some(ended.map(|value| self.value = Some(value)))
+        Some(ended.map(|()| self.value = Some(value)).map_err(|source| self.not_written(source)))
+    }
+
+    fn not_written(&self, source: io::Error) -> StateError {
+        StateError { path: self.path.clone(), done: "written", source }
     }
 }
 
@@ -112,9 +104,8 @@ fn parse(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.strip_prefix(HEADING)?.strip_suffix('\n')?.parse().ok()
 }
 
-fn write_durably(path: &Path, value: u64) -> Result<(), StateError> {
-    let written = replace(path, &format!("{HEADING}{value}\n"));
-    written.map_err(|source| StateError { path: path.to_owned(), done: "written", source })
+fn text(value: u64) -> String {
+    format!("{HEADING}{value}\n")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod counting;
 mod generation;
 mod region_map;
+mod writing;
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -19,7 +19,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_core::log::Tail;
 use forebay_core::log::logged::{LostExtent, LostExtents, RegionImage, RegionSet};
@@ -27,6 +26,8 @@ use forebay_uring::Wake;
 use forebay_wire::disk::SECTOR_BYTES;
 use forebay_wire::disk::region_map::{COPY_BYTES_MAX, Found, LOST_MAX, Lost, RegionMap, copy_bytes, newest};
 
+use super::StateError;
+use super::writing::Writing;
 use crate::device::IoError;
 use crate::devices::logged::{KnownRegions, RegionStore};
 
@@ -48,15 +49,8 @@ pub struct LogIdentity {
 #[derive(Debug, thiserror::Error)]
 pub enum RegionMapError {
     /// The state directory does not.
-    #[error("{} cannot be {done} ({source}): make the state directory exist and be writable", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        done: &'static str,
-        /// How it failed.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Neither copy can be believed.
     #[error(
         "{} is damaged: what the back end lacks cannot be told if the log is lost, too; \
@@ -79,7 +73,7 @@ pub struct RegionMapFile {
     /// Of the copy that is good.
     sequence: u64,
     known: KnownRegions,
-    writing: Option<Receiver<io::Result<()>>>,
+    writing: Option<Writing>,
     /// The last write failed, and that was told.
     fails: bool,
     wake: Option<Wake>,
@@ -157,7 +151,7 @@ enum Opened {
 }
 
 fn open(path: &Path) -> Result<(File, Opened), RegionMapError> {
-    let failed = |done| move |source| RegionMapError::Io { path: path.to_owned(), done, source };
+    let failed = |done| move |source| StateError { path: path.to_owned(), done, source };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let file = options.open(path).map_err(failed("opened"))?;
@@ -208,7 +202,7 @@ impl RegionMapFile {
     /// When the file cannot be read, or is damaged.
     pub fn found(directory: &Path, volume: &str) -> Result<Option<RegionImage>, RegionMapError> {
         let path = region_map_path(directory, volume);
-        let failed = |source| RegionMapError::Io { path: path.clone(), done: "read", source };
+        let failed = |source| StateError { path: path.clone(), done: "read", source };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(failed)?,
@@ -237,7 +231,7 @@ impl RegionMapFile {
         if !path.exists() {
             return Ok(Some(LostExtents::default()));
         }
-        let failed = |source| RegionMapError::Io { path: path.clone(), done: "written", source };
+        let failed = |source| StateError { path: path.clone(), done: "written", source };
         match open(&path)? {
             (_, Opened::Blank) => Ok(Some(LostExtents::default())),
             (file, Opened::Map(map)) => {
@@ -268,27 +262,14 @@ impl RegionStore for RegionMapFile {
 
     fn begin(&mut self, image: RegionImage) {
         assert!(self.writing.is_none(), "one write at a time");
-        let (sender, receiver) = channel();
-        self.writing = Some(receiver);
         let map = map_of(&image, &self.identity, &self.volume, self.sequence + 1);
-        let (file, wake) = (Arc::clone(&self.file), self.wake.clone());
-        let write = move || {
-            // The receiver is gone only when the shard is: nobody needs the answer then.
-            let _ = sender.send(write_durably(&file, &map));
-            if let Some(wake) = wake {
-                wake.wake();
-            }
-        };
-        // Without a thread the sender is gone, and `poll` reports the failure.
-        let _ = std::thread::Builder::new().name("region-map".to_owned()).spawn(write);
+        let file = Arc::clone(&self.file);
+        let write = move || write_durably(&file, &map);
+        self.writing = Some(Writing::begin("region-map", self.wake.clone(), write));
     }
 
     fn poll(&mut self) -> Option<Result<(), IoError>> {
-        let ended = match self.writing.as_ref()?.try_recv() {
-            Err(TryRecvError::Empty) => return None,
-            Ok(ended) => ended,
-            Err(TryRecvError::Disconnected) => Err(io::Error::other("no thread to do it")),
-        };
+        let ended = self.writing.as_ref()?.ended()?;
         self.writing = None;
         Some(match ended {
             Ok(()) => {
