@@ -245,14 +245,19 @@ impl Regions {
     }
 
     /// A change to these passed the log for want of them. Of a run those that follow are wanted, too; what was before it
-    /// may have passed as well, and is then in no set but the map's.
+    /// may have passed as well, and is then in no set but the map's, or was wanted until now and is so no more.
     fn lacked(&mut self, regions: Range<u64>) {
         let is_asked = |before| {
             self.known.dirty.contains(before) || self.writing.as_ref().is_some_and(|it| it.dirty.contains(before))
         };
-        let is_run = regions.start.checked_sub(1).is_some_and(is_asked);
+        let before = regions.start.checked_sub(1);
+        let goes_on = |ahead: &Range<u64>| before.is_some_and(|it| ahead.contains(&it)) && regions.end > ahead.end;
+        let goes_on = self.ahead.as_ref().is_some_and(goes_on);
+        let is_run = goes_on || before.is_some_and(is_asked);
         let end = if is_run { self.ahead_of(regions.end - 1, AHEAD_REGIONS) } else { regions.end };
-        self.ahead.get_or_insert(regions.start..end);
+        if goes_on || self.ahead.is_none() {
+            self.ahead = Some(regions.start..end);
+        }
     }
 
     fn ahead_of(&self, region: u64, count: u64) -> u64 {
@@ -412,5 +417,26 @@ impl Logged {
             self.regions_know(is_later, tail);
         }
         self.settle_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_passes_for_want_of_regions_is_not_left_behind_by_the_map() {
+        let mut regions = Regions::new(RegionImage::new(1, 1000 * REGION_SECTORS));
+        (5..20).for_each(|region| regions.lacked(region..region + 1));
+        let ahead = regions.ahead.clone().unwrap();
+        assert!(ahead.start >= 6 && ahead.contains(&20), "{ahead:?}");
+        // It goes on elsewhere meanwhile; what was wanted first is.
+        regions.lacked(500..501);
+        assert_eq!(regions.ahead, Some(ahead));
+        regions.ahead = None;
+        for alone in [500, 300, 700, 302] {
+            regions.lacked(alone..alone + 1);
+        }
+        assert_eq!(regions.ahead, Some(500..501), "no run, nothing ahead");
     }
 }
