@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_uring::Wake;
 
-use super::writing::Writing;
+use super::writing::Writer;
 use super::{StateError, replace};
 use crate::device::IoError;
 use crate::devices::mirrored::{Counting, CountingStore};
@@ -45,7 +45,9 @@ pub enum CountingError {
 pub struct CountingFile {
     path: PathBuf,
     known: Option<Counting>,
-    writing: Option<(Counting, Writing)>,
+    /// On its way there.
+    writing: Option<Counting>,
+    writer: Writer,
     /// The last write failed, and that was told.
     fails: bool,
     wake: Option<Wake>,
@@ -68,7 +70,7 @@ impl CountingFile {
                 known => known,
             },
         };
-        Ok(Self { path, known, writing: None, fails: false, wake })
+        Ok(Self { path, known, writing: None, writer: Writer::new("log-mirror"), fails: false, wake })
     }
 
     /// What it says.
@@ -118,12 +120,13 @@ impl CountingStore for CountingFile {
         assert!(self.writing.is_none(), "one write at a time");
         let path = self.path.clone();
         let write = move || replace(&path, &text(&counting));
-        self.writing = Some((counting, Writing::begin("log-mirror", self.wake.clone(), write)));
+        self.writing = Some(counting);
+        self.writer.begin(self.wake.clone(), write);
     }
 
     fn poll(&mut self) -> Option<Result<(), IoError>> {
-        let (counting, writing) = self.writing.as_ref()?;
-        let (counting, ended) = (*counting, writing.ended()?);
+        let counting = self.writing?;
+        let ended = self.writer.ended()?;
         self.writing = None;
         Some(match ended {
             Ok(()) => {

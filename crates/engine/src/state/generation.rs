@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use forebay_uring::Wake;
 
 use super::replace;
-use super::writing::Writing;
+use super::writing::Writer;
 
 const HEADING: &str = "forebay generation ";
 const FILE_BYTES_MAX: u64 = 64;
@@ -37,7 +37,8 @@ pub struct GenerationFile {
     path: PathBuf,
     value: Option<u64>,
     /// To which value.
-    raising: Option<(u64, Writing)>,
+    raising: Option<u64>,
+    writer: Writer,
 }
 
 impl GenerationFile {
@@ -54,7 +55,7 @@ impl GenerationFile {
             Ok(metadata) if metadata.len() > FILE_BYTES_MAX => None,
             Ok(_) => parse(&fs::read(&path).map_err(failed)?),
         };
-        Ok(Self { path, value, raising: None })
+        Ok(Self { path, value, raising: None, writer: Writer::new("generation") })
     }
 
     /// The number, if there is one to believe.
@@ -84,13 +85,14 @@ impl GenerationFile {
         let path = self.path.clone();
         let value = self.value.map_or(0, |value| value + 1);
         let raise = move || replace(&path, &text(value));
-        self.raising = Some((value, Writing::begin("generation", Some(wake), raise)));
+        self.raising = Some(value);
+        self.writer.begin(Some(wake), raise);
     }
 
     /// How raising ended, once; `None` while it goes on, or when nobody asked for it.
     pub fn raised(&mut self) -> Option<Result<(), StateError>> {
-        let (value, writing) = self.raising.as_ref()?;
-        let (value, ended) = (*value, writing.ended()?);
+        let value = self.raising?;
+        let ended = self.writer.ended()?;
         self.raising = None;
         Some(ended.map(|()| self.value = Some(value)).map_err(|source| self.not_written(source)))
     }

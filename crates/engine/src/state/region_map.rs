@@ -27,7 +27,7 @@ use forebay_wire::disk::SECTOR_BYTES;
 use forebay_wire::disk::region_map::{COPY_BYTES_MAX, Found, LOST_MAX, Lost, RegionMap, copy_bytes, newest};
 
 use super::StateError;
-use super::writing::Writing;
+use super::writing::Writer;
 use crate::device::IoError;
 use crate::devices::logged::{KnownRegions, RegionStore};
 
@@ -73,7 +73,8 @@ pub struct RegionMapFile {
     /// Of the copy that is good.
     sequence: u64,
     known: KnownRegions,
-    writing: Option<Writing>,
+    is_writing: bool,
+    writer: Writer,
     /// The last write failed, and that was told.
     fails: bool,
     wake: Option<Wake>,
@@ -192,7 +193,9 @@ impl RegionMapFile {
             }
         };
         let (file, volume) = (Arc::new(file), volume.to_owned());
-        Ok(Self { path, file, volume, identity, sequence, known, writing: None, fails: false, wake })
+        let mut writer = Writer::new("region-map");
+        writer.start();
+        Ok(Self { path, file, volume, identity, sequence, known, is_writing: false, writer, fails: false, wake })
     }
 
     /// What the file of a volume that nobody serves says is lost, and which regions may have bytes that only its log has; `None`
@@ -261,16 +264,20 @@ impl RegionStore for RegionMapFile {
     }
 
     fn begin(&mut self, image: RegionImage) {
-        assert!(self.writing.is_none(), "one write at a time");
+        assert!(!self.is_writing, "one write at a time");
         let map = map_of(&image, &self.identity, &self.volume, self.sequence + 1);
         let file = Arc::clone(&self.file);
         let write = move || write_durably(&file, &map);
-        self.writing = Some(Writing::begin("region-map", self.wake.clone(), write));
+        self.is_writing = true;
+        self.writer.begin(self.wake.clone(), write);
     }
 
     fn poll(&mut self) -> Option<Result<(), IoError>> {
-        let ended = self.writing.as_ref()?.ended()?;
-        self.writing = None;
+        if !self.is_writing {
+            return None;
+        }
+        let ended = self.writer.ended()?;
+        self.is_writing = false;
         Some(match ended {
             Ok(()) => {
                 self.sequence += 1;
