@@ -29,6 +29,12 @@ fn a_range_that_waits_for_the_intent_map_has_its_pages() {
     run_twice::<BackWorlds>(seed).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
 }
 
+/// Rot in both superblocks of a cache disk that was put aside; the world had forgotten it when the disk came back.
+#[test]
+fn a_cache_disk_of_before_comes_back_with_its_rot() {
+    run_twice::<BackWorlds>(1_000_055).unwrap_or_else(|finding| panic!("seed {}: {}", finding.seed, finding.message));
+}
+
 #[test]
 fn fresh_seeds_pass() {
     let first = RandomState::new().hash_one(0) >> 16;

@@ -169,8 +169,8 @@ pub struct Back {
     pub looked_at: u64,
     /// The cache disk fails often.
     pub has_frail_disk: bool,
-    /// A cache disk that was replaced, and may come back.
-    pub disk_before: Option<Rc<Disk>>,
+    /// A cache disk that was replaced, and may come back; and whether its superblocks may be damaged.
+    pub disk_before: Option<(Rc<Disk>, bool)>,
 }
 
 impl Back {

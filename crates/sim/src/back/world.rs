@@ -460,13 +460,17 @@ fn crash(machine: &mut Machine, life: Option<Life>) {
     look(machine, None);
 }
 
-/// Another cache disk: an empty one, or one that was in use before and knows nothing of what came since.
+/// Another cache disk: an empty one, or one that was in use before and knows nothing of what came since. What may have become of
+/// its superblocks goes with it.
 fn replace_disk(machine: &mut Machine) {
     let before = back(machine).disk_before.take().filter(|_| machine.dice.chance(500));
     let what = if before.is_some() { Count::FaultDiskBack } else { Count::FaultDiskReplaced };
     machine.ledger.count(what, 0, 0);
-    let disk = before.unwrap_or_else(|| Disk::new(machine.setup.disk_bytes, machine.setup.latency_ns[0]));
-    back(machine).disk_before = machine.disk.replace(disk);
+    let empty = || (Disk::new(machine.setup.disk_bytes, machine.setup.latency_ns[0]), false);
+    let (disk, doubtful) = before.unwrap_or_else(empty);
+    let doubtful = std::mem::replace(&mut machine.superblock_doubtful, doubtful);
+    let before = machine.disk.replace(disk).map(|disk| (disk, doubtful));
+    back(machine).disk_before = before;
 }
 
 /// Where nothing may have passed the log, that costs nothing.
