@@ -36,6 +36,9 @@ const REST: f64 = 0.2;
 const RAMP: f64 = 0.3;
 /// For write-back beside clients, the oldest change's age counts as pressure, in parts of this.
 const FOLLOW_NS: u64 = 10_000_000_000;
+/// So many runs at most are for age below that. With 64 of them after a stall of 5 s the 99.9th percentile of writes was 3.9 ms
+/// on a machine of two processors, with 16 it is 2.9, and 1.8 while nothing follows.
+const FOLLOW_RUNS_MAX: u32 = 16;
 /// The longest wait for a change of up to so many sectors; longer ones wait in proportion.
 const DELAY_MAX_NS: f64 = 100e6;
 const DELAY_MAX_SECTORS: u64 = 128;
@@ -243,7 +246,9 @@ impl Logged {
             return all;
         }
         let follow_ns = self.policy.lag_max_ns.clamp(1, FOLLOW_NS);
-        runs_beside_clients(all, pressure.max(self.lag_ns(now_ns) as f64 / follow_ns as f64))
+        let age = self.lag_ns(now_ns) as f64 / follow_ns as f64;
+        let for_age = if age < 1.0 { runs_beside_clients(all.min(FOLLOW_RUNS_MAX), age) } else { all };
+        runs_beside_clients(all, pressure).max(for_age)
     }
 }
 
