@@ -4,6 +4,7 @@
 //! [`OpId`] is answered later by exactly one [`crate::Event::Done`] (or `TableScanned`).
 
 use crate::error::ReplyError;
+use crate::fill::Residency;
 use crate::page::{FrameId, OpId, PageKey, RequestId, SlotId, VolumeId};
 use alloc::vec::Vec;
 
@@ -26,6 +27,8 @@ pub enum Action {
     Receive { tag: u64, request: RequestId },
     /// Answer a read with the request's pieces ([`crate::Cache::pieces`]), then say `Sent`.
     ReplyRead { tag: u64, request: RequestId },
+    /// Answer a probe.
+    Probed { tag: u64, found: Residency },
     /// Answer anything else, or a failed read. Nothing is to be said afterwards.
     Reply { tag: u64, result: Result<(), ReplyError> },
     /// Copy bytes between frames, now, at the same place in both.

@@ -83,20 +83,23 @@ impl Cache {
 
     fn count_answer(&mut self, now_ns: u64, id: RequestId, failed: bool) {
         let request = self.requests.get(id);
-        let is_read = request.kind == Kind::Read;
         let latency_ns = now_ns.saturating_sub(request.start_ns);
         let length = u64::from(request.length);
         let stats = &mut self.stats.volumes[request.volume.index()];
-        if is_read {
-            stats.reads += 1;
-            stats.read_errors += u64::from(failed);
-            stats.read_bytes += length;
-            stats.read_latency.record(latency_ns);
-        } else {
-            stats.writes += 1;
-            stats.write_errors += u64::from(failed);
-            stats.write_bytes += length;
-            stats.write_latency.record(latency_ns);
+        match request.kind {
+            Kind::Read => {
+                stats.reads += 1;
+                stats.read_errors += u64::from(failed);
+                stats.read_bytes += length;
+                stats.read_latency.record(latency_ns);
+            }
+            Kind::Write { .. } => {
+                stats.writes += 1;
+                stats.write_errors += u64::from(failed);
+                stats.write_bytes += length;
+                stats.write_latency.record(latency_ns);
+            }
+            Kind::Fill => stats.fill_bytes += if failed { 0 } else { length },
         }
     }
 

@@ -21,7 +21,7 @@ use crate::intent::IntentMap;
 use crate::memory::MemoryTier;
 use crate::mode::Row;
 use crate::op::{Ops, Role};
-use crate::page::{FrameId, OpId, PageKey, RequestId, SlotId, VolumeId};
+use crate::page::{BLOCK_BYTES, FrameId, OpId, PageKey, RequestId, SlotId, VolumeId};
 use crate::range::Ranges;
 use crate::recovery::Recovery;
 use crate::request::{Kind, PartId, Requests, Stage};
@@ -184,6 +184,10 @@ impl Cache {
             Event::Write { volume, tag, offset, length, fua } => {
                 self.submit(now_ns, Kind::Write { fua }, (volume, tag, offset, length), actions);
             }
+            Event::Fill { volume, tag, offset, length } => {
+                self.submit(now_ns, Kind::Fill, (volume, tag, offset, length), actions);
+            }
+            Event::Probe { volume, tag, offset, length } => self.probe(volume, tag, offset, length, actions),
             Event::Received { request } => self.received(request),
             Event::NotReceived { request } => self.not_received(request),
             Event::Sent { request } => self.sent(request),
@@ -267,14 +271,11 @@ impl Cache {
         (volume, tag, offset, length): (VolumeId, u64, u64, u32),
         actions: &mut Actions,
     ) {
-        let allowed = kind == Kind::Read || self.volume(volume).row.writes_allowed;
         let checked = self.check_range(volume, offset, u64::from(length)).and_then(|()| {
             if length > self.config.request_bytes_max() {
                 return Err(ReplyError::Invalid);
             }
-            if !allowed {
-                return Err(ReplyError::ReadOnly);
-            }
+            self.check_kind(volume, kind, offset, length)?;
             self.requests.take().ok_or(ReplyError::Busy)
         });
         let id = match checked {
@@ -302,6 +303,20 @@ impl Cache {
             self.begin(now_ns, id, actions);
         } else {
             self.queue.push_back(id);
+        }
+    }
+
+    /// Whether the volume takes such a request at all.
+    fn check_kind(&self, volume: VolumeId, kind: Kind, offset: u64, length: u32) -> Result<(), ReplyError> {
+        let volume = self.volume(volume);
+        let block = u64::from(BLOCK_BYTES);
+        let end = offset + u64::from(length);
+        let is_whole = offset.is_multiple_of(block) && (end.is_multiple_of(block) || end == volume.bytes);
+        match kind {
+            Kind::Write { .. } if !volume.row.writes_allowed => Err(ReplyError::ReadOnly),
+            Kind::Fill if !volume.row.reads_cached => Err(ReplyError::Unsupported),
+            Kind::Fill if !is_whole => Err(ReplyError::Invalid),
+            Kind::Read | Kind::Write { .. } | Kind::Fill => Ok(()),
         }
     }
 
@@ -341,7 +356,7 @@ impl Cache {
                 }
                 self.ready.extend((0..count).map(|place| Ready::Start(PartId::new(id, place))));
             }
-            Kind::Write { .. } => {
+            Kind::Write { .. } | Kind::Fill => {
                 request.stage = Stage::Receiving;
                 for place in 0..count {
                     let frame = self.memory.allocate();
@@ -382,6 +397,7 @@ impl Cache {
         match self.requests.get(id.request()).kind {
             Kind::Read => self.serve(now_ns, id, actions),
             Kind::Write { .. } => self.write_granted(now_ns, id, actions),
+            Kind::Fill => self.filled(now_ns, id, actions),
         }
     }
 

@@ -13,6 +13,11 @@ pub enum Event<'a> {
     /// A client announces a write, same limits. Answered by [`crate::Action::Receive`] once frames are free, then the
     /// front end fills them and says [`Event::Received`]. `fua`: durable before the reply.
     Write { volume: VolumeId, tag: u64, offset: u64, length: u32, fua: bool },
+    /// Somebody has bytes of the back end that the cache may lack: announced and received as a write, and then valid. Blocks
+    /// are whole, or end with the volume. What is at that place must be what the back end has there now.
+    Fill { volume: VolumeId, tag: u64, offset: u64, length: u32 },
+    /// Where is this range? At most [`crate::PROBE_PAGES_MAX`] pages. Answered by [`crate::Action::Probed`].
+    Probe { volume: VolumeId, tag: u64, offset: u64, length: u64 },
     /// The announced bytes are in the frames.
     Received { request: RequestId },
     /// The announced bytes will never come (the client is gone). Nothing was written; there is no reply.

@@ -38,7 +38,11 @@ impl PartId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    Write { fua: bool },
+    Write {
+        fua: bool,
+    },
+    /// See [`crate::fill`].
+    Fill,
 }
 
 /// Where a request stands.
@@ -47,7 +51,7 @@ pub(crate) enum Stage {
     Free,
     /// Waits for frames.
     Queued,
-    /// A write whose payload is on its way.
+    /// A write or fill whose payload is on its way.
     Receiving,
     /// Its parts are at work.
     Working,
@@ -226,7 +230,7 @@ impl Requests {
         for request in self.table.iter_mut().filter(|request| request.stage == Stage::Working) {
             let inside = request.offset < end && offset < request.offset + u64::from(request.length);
             let half = request.parts_left < request.parts_count;
-            if request.volume == volume && request.kind != Kind::Read && inside && half {
+            if request.volume == volume && matches!(request.kind, Kind::Write { .. }) && inside && half {
                 request.error.get_or_insert(ReplyError::Io);
             }
         }

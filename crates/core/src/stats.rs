@@ -118,6 +118,8 @@ pub struct VolumeStats {
     /// Bytes that clients read and wrote.
     pub read_bytes: u64,
     pub write_bytes: u64,
+    /// Bytes that somebody else brought from the back end.
+    pub fill_bytes: u64,
     /// Parts of reads (one a page) by the farthest path they needed.
     pub memory_hits: u64,
     pub disk_hits: u64,

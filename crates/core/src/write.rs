@@ -126,7 +126,7 @@ impl Cache {
     }
 
     /// Bytes that the page's frame has beside the payload: what the payload's frame would have to be given.
-    fn bytes_around(&self, part: &Part, frame: FrameId) -> u32 {
+    pub(crate) fn bytes_around(&self, part: &Part, frame: FrameId) -> u32 {
         let valid = self.memory.valid(frame);
         let within = (valid & part.blocks_whole()).count_ones() * BLOCK_BYTES;
         // The payload's ends may lie within blocks; that close does not matter.
@@ -134,7 +134,14 @@ impl Cache {
     }
 
     /// Copies the part's bytes of `blocks` into the page's frame.
-    fn copy_payload(&self, part: &Part, from: FrameId, to: FrameId, blocks: BlockMask, actions: &mut Actions) {
+    pub(crate) fn copy_payload(
+        &self,
+        part: &Part,
+        from: FrameId,
+        to: FrameId,
+        blocks: BlockMask,
+        actions: &mut Actions,
+    ) {
         for (first, count) in runs(blocks) {
             let at = (first * BLOCK_BYTES).max(part.at);
             let end = ((first + count) * BLOCK_BYTES).min(part.at + part.length);
@@ -143,7 +150,7 @@ impl Cache {
     }
 
     /// Makes the payload's frame the page's, with the bytes around the payload copied from the old one.
-    fn replace_frame(&mut self, part: &Part, written: FrameId, old: Option<FrameId>, actions: &mut Actions) {
+    pub(crate) fn replace_frame(&mut self, part: &Part, written: FrameId, old: Option<FrameId>, actions: &mut Actions) {
         if let Some(old) = old {
             let end = part.at + part.length;
             for (first, count) in runs(self.memory.valid(old)) {

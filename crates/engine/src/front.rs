@@ -5,7 +5,7 @@
 //! tag back with the answer. It keeps the limits it was told ([`forebay_core::Limits`], the longest request), splits
 //! longer requests, and never makes the shard wait: a client that does not read holds only its own share of frames.
 
-use forebay_core::{Piece, ReplyError, RequestId, VolumeId};
+use forebay_core::{Piece, ReplyError, RequestId, Residency, VolumeId};
 
 /// What a client wants, or what became of a payload.
 #[expect(missing_docs, reason = "fields as in `forebay_core::Event`")]
@@ -15,6 +15,10 @@ pub enum FrontEvent {
     Read { volume: VolumeId, tag: u64, offset: u64, length: u32 },
     /// See [`forebay_core::Event::Write`].
     Write { volume: VolumeId, tag: u64, offset: u64, length: u32, fua: bool },
+    /// See [`forebay_core::Event::Fill`].
+    Fill { volume: VolumeId, tag: u64, offset: u64, length: u32 },
+    /// See [`forebay_core::Event::Probe`].
+    Probe { volume: VolumeId, tag: u64, offset: u64, length: u64 },
     /// See [`forebay_core::Event::Received`].
     Received { request: RequestId },
     /// See [`forebay_core::Event::NotReceived`].
@@ -38,11 +42,14 @@ pub trait Front {
     /// Appends what clients did since the last call, at most a bounded number of events a call.
     fn poll(&mut self, now_ns: u64, events: &mut Vec<FrontEvent>);
 
-    /// A write's payload is to be received into these pieces (in order); answer with `Received` or `NotReceived`.
+    /// A write's or a fill's payload is to be received into these pieces (in order); answer with `Received` or `NotReceived`.
     fn receive(&mut self, now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]);
 
     /// A read's answer is in these pieces (in order); answer with `Sent` when they may be reused.
     fn reply_read(&mut self, now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]);
+
+    /// A probe's answer. Who never asks need not listen.
+    fn probed(&mut self, _now_ns: u64, _tag: u64, _found: Residency) {}
 
     /// Any other answer.
     fn reply(&mut self, now_ns: u64, tag: u64, result: Result<(), ReplyError>);

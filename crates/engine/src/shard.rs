@@ -442,6 +442,7 @@ impl<R: Reactor, F: Front> Shard<R, F> {
             Action::ReplyRead { tag, request } => {
                 parts.front.reply_read(now_ns, tag, request, parts.cache.pieces(request));
             }
+            Action::Probed { tag, found } => parts.front.probed(now_ns, tag, found),
             Action::Reply { tag, result } if tag & COMMAND != 0 => self.answer_command(tag, result),
             Action::Reply { tag, result } => parts.front.reply(now_ns, tag, result),
             Action::Copy { from, to, at, length } => parts.arena.copy_between(from.0, at, to.0, at, length),
@@ -611,6 +612,8 @@ fn event_of(event: FrontEvent) -> Event<'static> {
     match event {
         FrontEvent::Read { volume, tag, offset, length } => Event::Read { volume, tag, offset, length },
         FrontEvent::Write { volume, tag, offset, length, fua } => Event::Write { volume, tag, offset, length, fua },
+        FrontEvent::Fill { volume, tag, offset, length } => Event::Fill { volume, tag, offset, length },
+        FrontEvent::Probe { volume, tag, offset, length } => Event::Probe { volume, tag, offset, length },
         FrontEvent::Received { request } => Event::Received { request },
         FrontEvent::NotReceived { request } => Event::NotReceived { request },
         FrontEvent::Sent { request } => Event::Sent { request },

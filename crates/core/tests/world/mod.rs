@@ -299,6 +299,7 @@ impl World {
                 self.frames[to.index()][range].copy_from_slice(&values);
                 return self.count("copy");
             }
+            Action::Probed { .. } => panic!("nobody asked"),
             Action::Notice(notice) => return self.noticed(notice),
             Action::GiveUpRead { .. } => return self.count("read given up"),
             Action::ReadSlot { op, slot, key, frame, first_block, blocks } => {

@@ -153,7 +153,10 @@ impl Core {
                 self.memory[offset as usize..(offset + length) as usize].fill(0);
                 self.reply(tag, Ok(()));
             }
-            FrontEvent::Evict { .. } | FrontEvent::Drain { .. } => panic!("no client can ask for this"),
+            FrontEvent::Evict { .. }
+            | FrontEvent::Drain { .. }
+            | FrontEvent::Fill { .. }
+            | FrontEvent::Probe { .. } => panic!("no client can ask for this"),
         }
     }
 

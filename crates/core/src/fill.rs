@@ -1,0 +1,118 @@
+//! Fills: bytes of the back end that somebody else brought.
+//!
+//! Why: whoever forwards a client's own request to an object store has the bytes in hand. To fetch them again for the cache would
+//! be a second request, paid by the byte; and some stores can be read by the client only.
+//!
+//! How:
+//! 1. A fill is announced and received as a write is ([`crate::Action::Receive`]). Each of its parts waits for writes and fetches
+//!    of its blocks, and holds them meanwhile.
+//! 2. Nothing leaves for the back end, and the write-intent map knows nothing of it: what is there is what came from there.
+//! 3. Blocks that memory lacks become valid in the page's frame, or the frame that they were received into becomes the page's. What
+//!    the disk tier lacks of them is offered to it, as after a miss.
+//!
+//! Invariants: a block is filled whole, or up to the volume's end. Blocks that are valid already stay as they are.
+//!
+//! Limits: the cache believes what it is given. A range that was changed on the back end since it was read must not be filled;
+//! objects never change under their identity, volumes do.
+//!
+//! [`Cache::probe`] tells what a read would find, so that a front end can choose between a read and a request of its own.
+
+use crate::action::{Action, Actions};
+use crate::cache::Cache;
+use crate::error::ReplyError;
+use crate::page::{BlockMask, FrameId, PageKey, VolumeId, blocks_touched};
+use crate::request::{Part, PartId};
+
+/// Pages that a probe may look at.
+pub const PROBE_PAGES_MAX: u64 = 1024;
+
+/// Where a range is, in bytes; what is in memory does not count on the disk tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// In memory.
+    pub memory_bytes: u64,
+    /// On the cache disk.
+    pub disk_bytes: u64,
+    /// In neither.
+    pub absent_bytes: u64,
+}
+
+impl Cache {
+    /// A fill's part holds its blocks.
+    pub(crate) fn filled(&mut self, now_ns: u64, id: PartId, actions: &mut Actions) {
+        let part = *self.requests.part(id);
+        assert_eq!(part.blocks(), part.blocks_whole(), "a fill is of whole blocks");
+        let old = self.memory.lookup(part.key);
+        let in_memory = old.map_or(0, |frame| self.memory.valid(frame));
+        let in_slot = self.slot_of(part.key).map_or(0, |slot| self.disk.valid(slot));
+        let fresh = part.blocks() & !in_memory;
+        self.requests.part_mut(id).from_backend = fresh & !in_slot;
+        let part = *self.requests.part(id);
+        let length = self.requests.get(id.request()).length;
+        let keeps = self.admission.keeps_in_memory(part.run_bytes);
+        if fresh != 0 && (keeps || old.is_some()) {
+            let admits = self.admits(&part, length);
+            let frame = self.merge(id, &part, old, fresh, actions);
+            if admits {
+                self.store(now_ns, part.key, frame, part.from_backend, actions);
+            }
+        }
+        let activity = part.activity.expect("a fill has its activity");
+        self.activities.get_mut(activity).writing &= !part.blocks();
+        self.finish_part(now_ns, id, Ok(()), actions);
+    }
+
+    /// Gives the page what it lacks in memory; the frame that has it then.
+    fn merge(
+        &mut self,
+        id: PartId,
+        part: &Part,
+        old: Option<FrameId>,
+        fresh: BlockMask,
+        actions: &mut Actions,
+    ) -> FrameId {
+        let received = self.frame_of(id);
+        match old {
+            Some(old) if !self.memory.is_pinned(old) && part.length <= self.bytes_around(part, old) => {
+                self.copy_payload(part, received, old, fresh, actions);
+                self.memory.add_valid(old, fresh);
+                self.memory.touch(old);
+                old
+            }
+            _ => {
+                let valid = old.map_or(0, |old| self.memory.valid(old));
+                self.replace_frame(part, received, old, actions);
+                self.memory.add_valid(received, valid | fresh);
+                received
+            }
+        }
+    }
+
+    /// Where a range is now. Nothing is touched.
+    pub(crate) fn probe(&self, volume: VolumeId, tag: u64, offset: u64, length: u64, actions: &mut Actions) {
+        let page_bytes = u64::from(self.config.page_bytes);
+        let end = offset.saturating_add(length);
+        let is_long = end.div_ceil(page_bytes) - offset / page_bytes > PROBE_PAGES_MAX;
+        let checked = self.check_range(volume, offset, length);
+        if let Err(error) = if is_long { Err(ReplyError::Invalid) } else { checked } {
+            return actions.push(Action::Reply { tag, result: Err(error) });
+        }
+        let mut found = Residency::default();
+        let space = self.volume(volume).space;
+        for page in offset / page_bytes..end.div_ceil(page_bytes) {
+            let start = page * page_bytes;
+            let (first, last) = (offset.max(start) - start, end.min(start + page_bytes) - start);
+            let key = PageKey { space, page: page as u32 };
+            let in_memory = self.memory.lookup(key).map_or(0, |frame| self.memory.valid(frame));
+            let in_slot = self.slot_of(key).map_or(0, |slot| self.disk.valid(slot));
+            let wanted = blocks_touched(first as u32, (last - first) as u32);
+            let bytes = last - first;
+            match () {
+                () if wanted & !in_memory == 0 => found.memory_bytes += bytes,
+                () if wanted & !(in_memory | in_slot) == 0 => found.disk_bytes += bytes,
+                () => found.absent_bytes += bytes,
+            }
+        }
+        actions.push(Action::Probed { tag, found });
+    }
+}
