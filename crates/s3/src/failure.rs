@@ -1,0 +1,76 @@
+//! Failures: the errors that are the gateway's own, as S3 tells them: a code, a message, and XML.
+//!
+//! What the store answers is its own and passes on untouched.
+
+use crate::body::{Body, whole};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use std::fmt::Write;
+
+/// What the gateway says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The store cannot be reached, or does not answer in time.
+    StoreAway,
+    /// More at once than the gateway takes.
+    SlowDown,
+    /// The request is not one that could be passed on.
+    BadRequest,
+}
+
+/// Status, code, message.
+fn row(failure: Failure) -> (StatusCode, &'static str, &'static str) {
+    match failure {
+        Failure::StoreAway => {
+            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "The store behind this endpoint does not answer.")
+        }
+        Failure::SlowDown => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),
+        Failure::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest", "The request cannot be passed on."),
+    }
+}
+
+/// Text as XML has it.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            letter if (letter as u32) < 0x20 => {
+                let _ = write!(out, "&#x{:x};", letter as u32);
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+/// The answer. `about`: what a person should look at, the store's name for instance.
+pub(crate) fn answer(failure: Failure, resource: &str, about: &str) -> Response<Body> {
+    let (status, code, message) = row(failure);
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message} {}</Message>\
+         <Resource>{}</Resource></Error>",
+        escaped(about),
+        escaped(resource)
+    );
+    let mut response = Response::new(whole(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_wrote_cannot_become_markup() {
+        assert_eq!(escaped("/b/<a>&\"\u{1}"), "/b/&lt;a&gt;&amp;&quot;&#x1;");
+    }
+}

@@ -1,0 +1,173 @@
+//! Store: the S3 endpoint behind the gateway, and connections to it.
+//!
+//! How: a connection carries one request at a time and is kept for the next one, at most [`IDLE_MAX`] of them for
+//! [`IDLE`]. One that the store has closed meanwhile is found out by the client library, which takes another one if nothing of the
+//! request has left.
+//!
+//! A request leaves as it came: the same path and query, the same headers with the same names, `Host` among them. What is of one
+//! connection only (RFC 9110, 7.6.1) stays there.
+
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::{Request, Response, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::error::Error;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Connections that are kept for later.
+const IDLE_MAX: usize = 256;
+/// For how long.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// Why the store gave no answer. Whoever asked may try again later.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It could not be reached, or broke off.
+    #[error("the store {address} does not answer: {cause}")]
+    Away {
+        /// Where.
+        address: String,
+        /// Why.
+        cause: ClientError,
+    },
+    /// It took too long.
+    #[error("the store {address} did not begin to answer within {seconds} s")]
+    Late {
+        /// Where.
+        address: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// Its address is none.
+    #[error("the store's address {address:?} is none: write it as \"http://host:port\"")]
+    Address {
+        /// As it was given.
+        address: String,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Store<B> {
+    address: String,
+    authority: String,
+    client: Client<HttpConnector, B>,
+    answers_within: Duration,
+}
+
+impl<B> Store<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// The store at `http://host:port`. `answers_within`: how long the head of an answer is waited for.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn new(address: &str, answers_within: Duration) -> Result<Self, StoreError> {
+        let wrong = || StoreError::Address { address: address.to_owned() };
+        let uri: Uri = address.parse().map_err(|_| wrong())?;
+        if uri.scheme_str() != Some("http") || uri.path() != "/" || uri.query().is_some() {
+            return Err(wrong());
+        }
+        let authority = uri.authority().ok_or_else(wrong)?.as_str().to_owned();
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(answers_within));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
+            .set_host(false)
+            .build(connector);
+        Ok(Self { address: address.to_owned(), authority, client, answers_within })
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Passes a request on; its answer, whose body is still to come.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn ask(&self, mut request: Request<B>) -> Result<Response<Incoming>, StoreError> {
+        let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        let uri = format!("http://{}{path}", self.authority);
+        *request.uri_mut() = uri.parse().map_err(|_| StoreError::Address { address: uri })?;
+        keep_end_to_end(request.headers_mut());
+        let answer = timeout(self.answers_within, self.client.request(request)).await;
+        let late = || StoreError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
+        let mut answer =
+            answer.map_err(|_| late())?.map_err(|cause| StoreError::Away { address: self.address.clone(), cause })?;
+        keep_end_to_end(answer.headers_mut());
+        Ok(answer)
+    }
+}
+
+/// Takes out what is of one connection only.
+fn keep_end_to_end(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    for name in ["keep-alive", "proxy-connection"] {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Empty;
+    use hyper::body::Bytes;
+
+    #[test]
+    fn an_address_is_a_host_and_no_more() {
+        let store =
+            |address| Store::<Empty<Bytes>>::new(address, Duration::from_secs(1)).err().map(|it| it.to_string());
+        assert_eq!(store("http://[::1]:9000"), None);
+        assert_eq!(store("http://store/"), None);
+        for wrong in ["store:9000", "https://store", "http://store/bucket", "http://store/?x", "", "http://"] {
+            let told = store(wrong).expect("refused");
+            assert!(told.contains("write it as"), "{wrong}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_one_connection_stays_there() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "keep-alive, X-Private"),
+            ("x-private", "1"),
+            ("keep-alive", "2"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("authorization", "AWS4"),
+            ("x-amz-date", "3"),
+        ] {
+            headers.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
+        }
+        keep_end_to_end(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["authorization", "x-amz-date"]);
+    }
+}
