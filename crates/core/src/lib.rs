@@ -28,6 +28,7 @@ mod intent;
 pub mod log;
 mod memory;
 mod mode;
+pub mod objects;
 mod op;
 mod page;
 mod range;
