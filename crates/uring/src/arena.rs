@@ -33,11 +33,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::populate::Populating;
 
 /// The alignment of a frame: the largest logical block size that direct I/O asks for, and a page of
@@ -106,7 +106,7 @@ const NO_HOLDS: Heads = Heads { reads: NONE, writes: NONE };
 /// Every method panics if the frame does not exist, if the range leaves the frame (for a hold: the
 /// arena), or if it conflicts with a hold.
 pub struct Arena {
-    base: NonNull<u8>,
+    mapping: Arc<Mapping>,
     frames: u32,
     frame_bytes: u32,
     id: u32,
@@ -119,28 +119,16 @@ pub struct Arena {
 impl Arena {
     /// Maps `frames` frames of `frame_bytes` each (a multiple of 4096), all zeroes.
     ///
-    /// Errors: [`ErrorKind::Limit`] if the kernel refuses that much address space.
+    /// Errors: [`crate::ErrorKind::Limit`] if the kernel refuses that much address space.
     pub fn new(frames: u32, frame_bytes: u32) -> Result<Self, Error> {
         assert!(frames > 0 && frame_bytes > 0, "an arena without memory");
         assert!(frame_bytes.is_multiple_of(FRAME_ALIGN_BYTES), "a frame of {frame_bytes} bytes is not aligned");
         let bytes = frames as usize * frame_bytes as usize;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new private mapping at an address of the kernel's choice; it aliases nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
-        let base = base.map_err(|errno| {
-            let message = format!(
-                "no memory for a buffer of {bytes} bytes ({errno}): ask for less memory, or raise the limit (ulimit -v)"
-            );
-            Error::new(ErrorKind::Limit, Some(errno), message)
-        })?;
-        // SAFETY: the range is the mapping just made. Advice changes no contents; its failure
-        // (huge pages switched off) changes nothing at all, so it is ignored.
-        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        let mapping = Arc::new(Mapping::new(bytes)?);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         assert!(id != u32::MAX, "arena identities are used up");
         Ok(Arena {
-            base: NonNull::new(base.cast()).expect("mmap never returns null"),
+            mapping,
             frames,
             frame_bytes,
             id,
@@ -154,14 +142,19 @@ impl Arena {
     /// Begins to commit all memory, on a thread of its own that ends with its work or with the arena.
     pub fn populate(&self) {
         let bytes = self.frames as usize * self.frame_bytes as usize;
-        // SAFETY: the mapping made by `new`; `drop` ends the thread before it unmaps.
-        self.populating.get_or_init(|| unsafe { Populating::start(self.base.cast(), bytes) });
+        // SAFETY: the mapping made by `new`; `drop` ends the thread before it gives its share back.
+        self.populating.get_or_init(|| unsafe { Populating::start(self.mapping.base().cast(), bytes) });
     }
 
     /// Whether memory up to the end of that frame is committed, as far as [`Self::populate`] will do it.
     pub(crate) fn is_populated(&self, frame: u32) -> bool {
         let end = (frame as usize + 1) * self.frame_bytes as usize;
         self.populating.get().is_none_or(|populating| populating.covers(end))
+    }
+
+    /// A share of its memory.
+    pub(crate) fn share(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
     }
 
     /// Frames of this arena; valid indices are below it.
@@ -380,17 +373,14 @@ impl Arena {
         let offset = frame as usize * self.frame_bytes as usize + at as usize;
         // SAFETY: every caller has compared the frame and offset with the size: the sum lies within
         // the mapping.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.mapping.base().as_ptr().add(offset) }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        // Its thread has a pointer into the mapping.
         drop(self.populating.take());
-        let bytes = self.frames as usize * self.frame_bytes as usize;
-        // SAFETY: this is the mapping made by `new`. Nobody has a pointer into it: closures have
-        // ended (they borrow the arena), and a ring with operations in flight owns a share of it.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
     }
 }
 

@@ -26,6 +26,8 @@ mod arena;
 mod clock;
 mod error;
 mod file;
+mod lent;
+mod mapping;
 mod populate;
 mod ring;
 mod wake;
@@ -35,6 +37,7 @@ pub use arena::{Access, Arena, Hold};
 pub use clock::monotonic_ns;
 pub use error::{Error, ErrorKind};
 pub use file::{Direct, DiskFile, FileFacts, FileKind, OpenOptions, Space};
+pub use lent::Lent;
 pub use ring::{
     ArenaId, Buf, Completion, Fd, Full, HEADER_BYTES_MAX, Limits, Op, PIECES_MAX, Piece, Ready, Ring, SpaceChange,
 };
