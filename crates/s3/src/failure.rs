@@ -11,7 +11,7 @@ use std::fmt::Write;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The store cannot be reached, or does not answer in time.
-    StoreAway,
+    BackEndAway,
     /// More at once than the gateway takes.
     SlowDown,
     /// The request is not one that could be passed on.
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
 /// Status, code, message.
 fn row(failure: Failure) -> (StatusCode, &'static str, &'static str) {
     match failure {
-        Failure::StoreAway => {
+        Failure::BackEndAway => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "The store behind this endpoint does not answer.")
         }
         Failure::SlowDown => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),

@@ -1,15 +1,15 @@
 //! Gateway: takes connections, and answers what comes on them.
 //!
 //! How: threads of a runtime of its own; a task for each connection. A request is looked at ([`Target`]) and passed on to the
-//! [`Store`]; bodies stream both ways, so that memory does not grow with objects.
+//! [`BackEnd`]; bodies stream both ways, so that memory does not grow with objects.
 //!
 //! Limits: [`GatewayConfig::connections_max`] connections, [`HEAD_BYTES_MAX`] of a request's head within [`HEAD_TIMEOUT`]. A
 //! connection beyond that is told to slow down and closed. A client that does not go on reading holds its connection and what is
 //! in the sockets' buffers, no more.
 
+use crate::backend::{BackEnd, BackEndError};
 use crate::body::{Body, passed_on};
 use crate::failure::{self, Failure};
-use crate::store::{Store, StoreError};
 use crate::target::Target;
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderName, HeaderValue};
@@ -38,7 +38,7 @@ pub struct GatewayConfig {
     /// Where it listens; port 0: any.
     pub listen: SocketAddr,
     /// The store: `http://host:port`.
-    pub store: String,
+    pub backend: String,
     /// Names that buckets may stand before in `Host`.
     pub names: Vec<String>,
     /// Connections at one time.
@@ -65,7 +65,7 @@ pub enum GatewayError {
     Start(std::io::Error),
     /// The store's address is wrong.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    BackEnd(#[from] BackEndError),
 }
 
 /// A running gateway; it stops when dropped.
@@ -78,7 +78,7 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Serving {
     config: GatewayConfig,
-    store: Store<Incoming>,
+    backend: BackEnd<Incoming>,
 }
 
 impl Gateway {
@@ -87,7 +87,7 @@ impl Gateway {
     /// # Errors
     /// When the address is taken, threads are, or the store's address is wrong.
     pub fn start(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let store = Store::new(&config.store, config.answers_within)?;
+        let backend = BackEnd::new(&config.backend, config.answers_within)?;
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -98,7 +98,7 @@ impl Gateway {
             .enable_all()
             .build()
             .map_err(GatewayError::Start)?;
-        runtime.spawn(accept(listener, Arc::new(Serving { config, store })));
+        runtime.spawn(accept(listener, Arc::new(Serving { config, backend })));
         Ok(Self { address, runtime: Some(runtime) })
     }
 
@@ -167,18 +167,18 @@ impl Serving {
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.config.names);
         tracing::trace!(?target, "asked");
-        match self.store.ask(request).await {
+        match self.backend.ask(request).await {
             Ok(answer) => {
                 let (mut head, body) = answer.into_parts();
                 head.headers.insert(X_CACHE, HeaderValue::from_static("BYPASS"));
                 Response::from_parts(head, passed_on(body))
             }
-            Err(error @ StoreError::Address { .. }) => {
+            Err(error @ BackEndError::Address { .. }) => {
                 failure::answer(Failure::BadRequest, uri.path(), &error.to_string())
             }
             Err(error) => {
                 tracing::debug!(%error, "no answer");
-                failure::answer(Failure::StoreAway, uri.path(), self.store.address())
+                failure::answer(Failure::BackEndAway, uri.path(), self.backend.address())
             }
         }
     }

@@ -7,12 +7,12 @@
 //! So far everything is passed on ([`gateway`]). Why it is built so, and what comes: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod body;
 mod failure;
 mod gateway;
-mod store;
 mod target;
 
+pub use backend::{BackEnd, BackEndError};
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
-pub use store::{Store, StoreError};
 pub use target::{Object, Target, Verb};

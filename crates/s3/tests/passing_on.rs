@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gateway {
     let mut config = GatewayConfig {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
-        store: format!("http://{store}"),
+        backend: format!("http://{store}"),
         names: Vec::new(),
         connections_max: 16,
         answers_within: Duration::from_secs(5),

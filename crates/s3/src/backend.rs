@@ -1,4 +1,4 @@
-//! Store: the S3 endpoint behind the gateway, and connections to it.
+//! The back end: the S3 endpoint behind the gateway, and connections to it.
 //!
 //! How: a connection carries one request at a time and is kept for the next one, at most [`IDLE_MAX`] of them for
 //! [`IDLE`]. One that the store has closed meanwhile is found out by the client library, which takes another one if nothing of the
@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(20);
 
 /// Why the store gave no answer. Whoever asked may try again later.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum BackEndError {
     /// It could not be reached, or broke off.
     #[error("the store {address} does not answer: {cause}")]
     Away {
@@ -51,14 +51,14 @@ pub enum StoreError {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Store<B> {
+pub struct BackEnd<B> {
     address: String,
     authority: String,
     client: Client<HttpConnector, B>,
     answers_within: Duration,
 }
 
-impl<B> Store<B>
+impl<B> BackEnd<B>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -68,8 +68,8 @@ where
     ///
     /// # Errors
     /// When the address is none.
-    pub fn new(address: &str, answers_within: Duration) -> Result<Self, StoreError> {
-        let wrong = || StoreError::Address { address: address.to_owned() };
+    pub fn new(address: &str, answers_within: Duration) -> Result<Self, BackEndError> {
+        let wrong = || BackEndError::Address { address: address.to_owned() };
         let uri: Uri = address.parse().map_err(|_| wrong())?;
         if uri.scheme_str() != Some("http") || uri.path() != "/" || uri.query().is_some() {
             return Err(wrong());
@@ -99,15 +99,15 @@ where
     ///
     /// # Errors
     /// When there is none.
-    pub async fn ask(&self, mut request: Request<B>) -> Result<Response<Incoming>, StoreError> {
+    pub async fn ask(&self, mut request: Request<B>) -> Result<Response<Incoming>, BackEndError> {
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
         let uri = format!("http://{}{path}", self.authority);
-        *request.uri_mut() = uri.parse().map_err(|_| StoreError::Address { address: uri })?;
+        *request.uri_mut() = uri.parse().map_err(|_| BackEndError::Address { address: uri })?;
         keep_end_to_end(request.headers_mut());
         let answer = timeout(self.answers_within, self.client.request(request)).await;
-        let late = || StoreError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
+        let late = || BackEndError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
         let mut answer =
-            answer.map_err(|_| late())?.map_err(|cause| StoreError::Away { address: self.address.clone(), cause })?;
+            answer.map_err(|_| late())?.map_err(|cause| BackEndError::Away { address: self.address.clone(), cause })?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn an_address_is_a_host_and_no_more() {
         let store =
-            |address| Store::<Empty<Bytes>>::new(address, Duration::from_secs(1)).err().map(|it| it.to_string());
+            |address| BackEnd::<Empty<Bytes>>::new(address, Duration::from_secs(1)).err().map(|it| it.to_string());
         assert_eq!(store("http://[::1]:9000"), None);
         assert_eq!(store("http://store/"), None);
         for wrong in ["store:9000", "https://store", "http://store/bucket", "http://store/?x", "", "http://"] {
