@@ -20,8 +20,8 @@
 use crate::action::{Action, Actions};
 use crate::cache::Cache;
 use crate::error::ReplyError;
-use crate::page::{BlockMask, FrameId, PageKey, VolumeId, blocks_touched};
-use crate::request::{Part, PartId};
+use crate::page::{PageKey, VolumeId, blocks_touched};
+use crate::request::PartId;
 
 /// Pages that a probe may look at.
 pub const PROBE_PAGES_MAX: u64 = 1024;
@@ -52,7 +52,8 @@ impl Cache {
         let keeps = self.admission.keeps_in_memory(part.run_bytes);
         if fresh != 0 && (keeps || old.is_some()) {
             let admits = self.admits(&part, length);
-            let frame = self.merge(id, &part, old, fresh, actions);
+            let in_place = old.filter(|old| self.takes_in_place(&part, *old));
+            let frame = self.merge(&part, self.frame_of(id), (old, in_place), (fresh, in_memory | fresh), actions);
             if admits {
                 self.store(now_ns, part.key, frame, part.from_backend, actions);
             }
@@ -60,32 +61,6 @@ impl Cache {
         let activity = part.activity.expect("a fill has its activity");
         self.activities.get_mut(activity).writing &= !part.blocks();
         self.finish_part(now_ns, id, Ok(()), actions);
-    }
-
-    /// Gives the page what it lacks in memory; the frame that has it then.
-    fn merge(
-        &mut self,
-        id: PartId,
-        part: &Part,
-        old: Option<FrameId>,
-        fresh: BlockMask,
-        actions: &mut Actions,
-    ) -> FrameId {
-        let received = self.frame_of(id);
-        match old {
-            Some(old) if !self.memory.is_pinned(old) && part.length <= self.bytes_around(part, old) => {
-                self.copy_payload(part, received, old, fresh, actions);
-                self.memory.add_valid(old, fresh);
-                self.memory.touch(old);
-                old
-            }
-            _ => {
-                let valid = old.map_or(0, |old| self.memory.valid(old));
-                self.replace_frame(part, received, old, actions);
-                self.memory.add_valid(received, valid | fresh);
-                received
-            }
-        }
     }
 
     /// Where a range is now. Nothing is touched.

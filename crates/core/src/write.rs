@@ -108,25 +108,43 @@ impl Cache {
             // Not only those valid there: one that is on its way into the slot would become valid with old bytes.
             self.drop_slot_blocks(slot, part.key, touched);
         }
-        let frame = match old {
-            Some(old) if !self.memory.is_pinned(old) && part.length <= self.bytes_around(part, old) => {
-                self.copy_payload(part, written, old, merged, actions);
-                self.memory.add_valid(old, merged);
-                self.memory.touch(old);
-                old
-            }
-            _ if merged == 0 => return self.drop_cached(part.key, touched),
-            _ => {
-                self.replace_frame(part, written, old, actions);
-                self.memory.add_valid(written, merged | (in_memory & !touched));
-                written
-            }
-        };
+        let in_place = old.filter(|old| self.takes_in_place(part, *old));
+        if in_place.is_none() && merged == 0 {
+            return self.drop_cached(part.key, touched);
+        }
+        let valid = merged | (in_memory & !touched);
+        let frame = self.merge(part, written, (old, in_place), (merged, valid), actions);
         self.store(now_ns, part.key, frame, in_slot & merged, actions);
     }
 
+    /// Whether the payload is to be copied into the page's frame. A pinned one must not change.
+    pub(crate) fn takes_in_place(&self, part: &Part, frame: FrameId) -> bool {
+        !self.memory.is_pinned(frame) && part.length <= self.bytes_around(part, frame)
+    }
+
+    /// Gives the page `blocks` of the payload: in its frame, or in the payload's, of which `valid` is valid then. The frame that the page
+    /// has now.
+    pub(crate) fn merge(
+        &mut self,
+        part: &Part,
+        payload: FrameId,
+        (old, in_place): (Option<FrameId>, Option<FrameId>),
+        (blocks, valid): (BlockMask, BlockMask),
+        actions: &mut Actions,
+    ) -> FrameId {
+        if let Some(frame) = in_place {
+            self.copy_payload(part, payload, frame, blocks, actions);
+            self.memory.add_valid(frame, blocks);
+            self.memory.touch(frame);
+            return frame;
+        }
+        self.replace_frame(part, payload, old, actions);
+        self.memory.add_valid(payload, valid);
+        payload
+    }
+
     /// Bytes that the page's frame has beside the payload: what the payload's frame would have to be given.
-    pub(crate) fn bytes_around(&self, part: &Part, frame: FrameId) -> u32 {
+    fn bytes_around(&self, part: &Part, frame: FrameId) -> u32 {
         let valid = self.memory.valid(frame);
         let within = (valid & part.blocks_whole()).count_ones() * BLOCK_BYTES;
         // The payload's ends may lie within blocks; that close does not matter.
@@ -134,14 +152,7 @@ impl Cache {
     }
 
     /// Copies the part's bytes of `blocks` into the page's frame.
-    pub(crate) fn copy_payload(
-        &self,
-        part: &Part,
-        from: FrameId,
-        to: FrameId,
-        blocks: BlockMask,
-        actions: &mut Actions,
-    ) {
+    fn copy_payload(&self, part: &Part, from: FrameId, to: FrameId, blocks: BlockMask, actions: &mut Actions) {
         for (first, count) in runs(blocks) {
             let at = (first * BLOCK_BYTES).max(part.at);
             let end = ((first + count) * BLOCK_BYTES).min(part.at + part.length);
@@ -150,7 +161,7 @@ impl Cache {
     }
 
     /// Makes the payload's frame the page's, with the bytes around the payload copied from the old one.
-    pub(crate) fn replace_frame(&mut self, part: &Part, written: FrameId, old: Option<FrameId>, actions: &mut Actions) {
+    fn replace_frame(&mut self, part: &Part, written: FrameId, old: Option<FrameId>, actions: &mut Actions) {
         if let Some(old) = old {
             let end = part.at + part.length;
             for (first, count) in runs(self.memory.valid(old)) {
