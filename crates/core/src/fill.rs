@@ -26,15 +26,36 @@ use crate::request::PartId;
 /// Pages that a probe may look at.
 pub const PROBE_PAGES_MAX: u64 = 1024;
 
+/// What is here between two gaps belongs to the gap if it is less than this: to bring it again costs less than to ask twice.
+pub const BRIDGE_BYTES: u64 = 256 << 10;
+
 /// Where a range is, in bytes; what is in memory does not count on the disk tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
+    /// From the beginning on, all here.
+    pub leading_bytes: u64,
+    /// Behind those: the first gap, up to where [`BRIDGE_BYTES`] are here again, or to the end.
+    pub gap_bytes: u64,
     /// In memory.
     pub memory_bytes: u64,
     /// On the cache disk.
     pub disk_bytes: u64,
     /// In neither.
     pub absent_bytes: u64,
+}
+
+impl Residency {
+    /// So many more bytes are here, or not. `run_bytes`: how many are here since the last that was not.
+    fn follow(&mut self, is_here: bool, bytes: u64, run_bytes: &mut u64) {
+        let has_gap = self.gap_bytes > 0;
+        match is_here {
+            true if !has_gap => self.leading_bytes += bytes,
+            true => *run_bytes = run_bytes.saturating_add(bytes),
+            false if *run_bytes < BRIDGE_BYTES => self.gap_bytes += core::mem::take(run_bytes) + bytes,
+            // The gap has ended.
+            false => *run_bytes = u64::MAX,
+        }
+    }
 }
 
 impl Cache {
@@ -72,7 +93,7 @@ impl Cache {
         if let Err(error) = if is_long { Err(ReplyError::Invalid) } else { checked } {
             return actions.push(Action::Reply { tag, result: Err(error) });
         }
-        let mut found = Residency::default();
+        let (mut found, mut run_bytes) = (Residency::default(), 0);
         let space = self.volume(volume).space;
         for page in offset / page_bytes..end.div_ceil(page_bytes) {
             let start = page * page_bytes;
@@ -87,6 +108,7 @@ impl Cache {
                 () if wanted & !(in_memory | in_slot) == 0 => found.disk_bytes += bytes,
                 () => found.absent_bytes += bytes,
             }
+            found.follow(wanted & !(in_memory | in_slot) == 0, bytes, &mut run_bytes);
         }
         actions.push(Action::Probed { tag, found });
     }

@@ -4,8 +4,8 @@
 //! orders end in any order.
 
 use forebay_core::{
-    Action, Actions, AdmissionConfig, Cache, CacheConfig, Event, IoError, Limits, OpId, ReplyError, RequestId,
-    Residency, SplitConfig, VolumeConfig, VolumeId, WriteMode,
+    Action, Actions, AdmissionConfig, BRIDGE_BYTES, Cache, CacheConfig, Event, IoError, Limits, OpId, ReplyError,
+    RequestId, Residency, SplitConfig, VolumeConfig, VolumeId, WriteMode,
 };
 use forebay_policy::evict::PolicyKind;
 use forebay_policy::rng::Rng;
@@ -248,6 +248,51 @@ impl World {
         self.step(Event::Probe { volume: VOLUME, tag: 0, offset, length });
         self.probed.take().expect("an answer")
     }
+
+    /// What a probe should tell, page by page.
+    fn leading_and_gap(&mut self, offset: u64, length: u64) -> (u64, u64) {
+        let (page, end) = (u64::from(PAGE_BYTES), offset + length);
+        let mut pages = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let next = ((at / page + 1) * page).min(end);
+            pages.push((self.probe(at, next - at).absent_bytes == 0, next - at));
+            at = next;
+        }
+        let leading: u64 = pages.iter().take_while(|(is_here, _)| *is_here).map(|(_, bytes)| bytes).sum();
+        let behind = pages.iter().skip_while(|(is_here, _)| *is_here);
+        let (mut gap, mut here) = (0, 0);
+        for (is_here, bytes) in behind {
+            match is_here {
+                true => here += bytes,
+                false if here < BRIDGE_BYTES => {
+                    gap += here + bytes;
+                    here = 0;
+                }
+                false => break,
+            }
+        }
+        (leading, gap)
+    }
+}
+
+#[test]
+fn a_gap_ends_where_enough_is_here_to_ask_twice() {
+    let mut world = world(1, 64, 64, WriteMode::ReadOnly);
+    let page = u64::from(PAGE_BYTES);
+    let bridge = BRIDGE_BYTES / page;
+    // Here: 0, 3, and behind a gap as many as end it, less one; then behind another one as many as do.
+    let first = 5..5 + bridge - 1;
+    let second = first.end + 1..first.end + 1 + bridge;
+    let pages = [0, 3].into_iter().chain(first).chain(second.clone());
+    for at in pages {
+        world.fill(at * page, PAGE_BYTES);
+        world.receive(true);
+        world.end_all();
+    }
+    let found = world.probe(0, (second.end + 2) * page);
+    assert_eq!((found.leading_bytes, found.gap_bytes), (page, (second.start - 1) * page), "{found:?}");
+    assert_eq!(world.leading_and_gap(0, (second.end + 2) * page), (found.leading_bytes, found.gap_bytes));
 }
 
 #[test]
@@ -256,7 +301,7 @@ fn what_was_filled_is_read_from_memory_and_disk_and_never_fetched() {
     let page = u64::from(PAGE_BYTES);
     world.fill(0, 2 * PAGE_BYTES);
     world.receive(true);
-    let in_memory = Residency { memory_bytes: 2 * page, ..Residency::default() };
+    let in_memory = Residency { leading_bytes: 2 * page, memory_bytes: 2 * page, ..Residency::default() };
     assert_eq!(world.probe(0, 2 * page), in_memory);
     world.read(512, 2 * PAGE_BYTES - 1024);
     world.end_all();
@@ -342,6 +387,8 @@ fn fills_reads_and_evictions_in_any_order_show_every_block_as_it_is() {
                 7 => {
                     let found = world.probe(offset, u64::from(length));
                     assert_eq!(found.memory_bytes + found.disk_bytes + found.absent_bytes, u64::from(length));
+                    let (leading, gap) = world.leading_and_gap(offset, u64::from(length));
+                    assert_eq!((found.leading_bytes, found.gap_bytes), (leading, gap), "{found:?}");
                     seen.memory_bytes += found.memory_bytes;
                     seen.disk_bytes += found.disk_bytes;
                 }

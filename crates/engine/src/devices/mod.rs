@@ -5,7 +5,7 @@
 //! | [`mod@file`]: a file or block device, over io_uring | [`paced`]: a rate and a latency |
 //! | [`nbd`]: an export of an NBD server | [`faulty`]: errors, delays and hangs by rule |
 //! | [`memory`]: RAM | [`recording`]: counts by kind |
-//! | | [`sectors`]: 512-byte sectors over larger ones |
+//! | [`absent`]: nothing | [`sectors`]: 512-byte sectors over larger ones |
 //! | | [`logged`]: a write-back log before a back end |
 //! | | [`shared`]: one device for several volumes, by weight |
 //! | | [`mirrored`]: a log on two devices |
@@ -13,6 +13,7 @@
 //! [`spec`] opens a device from what a user wrote; [`conformance`] holds every one of them to the contract in
 //! [`crate::device`].
 
+pub mod absent;
 pub(crate) mod check;
 pub mod conformance;
 pub mod faulty;

@@ -1,11 +1,11 @@
-//! Objects: which addresses of the object space a version of an object has.
+//! Catalogue: which addresses of the object space a version of an object has.
 //!
-//! Why: to the cache an object is a range of a volume that nobody can name ([`ring`]). The catalogue is what leads from a name to
+//! Why: to the cache an object is a range of a volume that nobody can name ([`Ring`]). The catalogue is what leads from a name to
 //! that range, and nothing else does: when it does not lead there, no old byte can be read.
 //!
 //! How: a version is known by its identity ([`Identity`]): name, ETag, id of the version. A *link* leads from a name, or a name and a
 //! version's id, to it. Whoever changes an object unlinks its name; the version stays, and is linked again if the store says that it is
-//! the one.
+//! the one. A link knows when the store was asked for it, and an answer to an earlier question does not replace it.
 //!
 //! Limits: [`Catalogue::new`] says how many versions are kept; beyond that the one that was used longest ago is dropped, with all its links. Its
 //! pages age out.
@@ -15,14 +15,10 @@
 //! Rejected: to compare sizes and times instead of ETags (two versions of one second); to drop a version when its name is unlinked (a
 //! change that failed would cost its pages).
 
-mod ring;
-
-pub use ring::Ring;
-
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use core::ops::Range;
+use crate::head::Heads;
+use crate::ring::Ring;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What a client names: bucket and key, and the version's id if it names one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,13 +43,14 @@ pub struct Identity {
 }
 
 /// Names a version while it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VersionId(u64);
 
 #[derive(Clone, Debug)]
 struct Version {
     identity: Identity,
     range: Range<u64>,
+    heads: Heads,
     used: u64,
     links: Vec<Link>,
 }
@@ -69,7 +66,8 @@ pub struct Catalogue {
     by_identity: BTreeMap<Identity, VersionId>,
     by_start: BTreeMap<u64, VersionId>,
     by_use: BTreeMap<u64, VersionId>,
-    links: BTreeMap<Link, VersionId>,
+    /// With the time at which the store was asked.
+    links: BTreeMap<Link, (VersionId, u64)>,
     next: u64,
 }
 
@@ -101,11 +99,11 @@ impl Catalogue {
         self.versions.is_empty()
     }
 
-    /// Where the name leads; the version counts as used.
-    pub fn find(&mut self, name: &Name, version_id: Option<&str>) -> Option<VersionId> {
-        let id = *self.links.get(&(name.clone(), version_id.map(Into::into)))?;
-        self.touch(id);
-        Some(id)
+    /// Where the name leads, and when the store was asked; the version counts as used.
+    pub fn find(&mut self, name: &Name, version_id: Option<&str>) -> Option<(VersionId, u64)> {
+        let found = *self.links.get(&(name.clone(), version_id.map(Into::into)))?;
+        self.touch(found.0);
+        Some(found)
     }
 
     /// The version's identity, and the addresses of its bytes; `None` if it was dropped.
@@ -116,9 +114,19 @@ impl Catalogue {
         Some((&version.identity, start..start + version.identity.bytes))
     }
 
-    /// The store said that the name, or the name and that version's id, are this. `None` if there is no room for it now.
-    pub fn link(&mut self, version_id: Option<&str>, identity: &Identity) -> Option<VersionId> {
+    /// What is told with the version's bytes; `None` if it was dropped.
+    pub fn heads(&mut self, id: VersionId) -> Option<&mut Heads> {
+        self.versions.get_mut(&id).map(|version| &mut version.heads)
+    }
+
+    /// The store was asked at `asked_ns` and said that the name, or the name and that version's id, are this. `None` if there is no
+    /// room for it now, or if it was asked later and said something else.
+    pub fn link(&mut self, version_id: Option<&str>, identity: &Identity, asked_ns: u64) -> Option<VersionId> {
         let link = (identity.name.clone(), version_id.map(Into::into));
+        let linked = self.links.get(&link).copied();
+        if let Some((id, _)) = linked.filter(|(_, at_ns)| *at_ns > asked_ns) {
+            return (self.versions[&id].identity == *identity).then_some(id);
+        }
         let id = match self.by_identity.get(identity) {
             Some(id) => *id,
             None => match self.insert(identity) {
@@ -129,7 +137,7 @@ impl Catalogue {
                 }
             },
         };
-        if let Some(old) = self.links.insert(link.clone(), id).filter(|old| *old != id) {
+        if let Some((old, _)) = self.links.insert(link.clone(), (id, asked_ns)).filter(|(old, _)| *old != id) {
             self.version(old).links.retain(|it| *it != link);
         }
         let links = &mut self.version(id).links;
@@ -143,7 +151,7 @@ impl Catalogue {
     /// The name may lead elsewhere from now on.
     pub fn unlink(&mut self, name: &Name, version_id: Option<&str>) {
         let link = (name.clone(), version_id.map(Into::into));
-        if let Some(id) = self.links.remove(&link) {
+        if let Some((id, _)) = self.links.remove(&link) {
             self.version(id).links.retain(|it| *it != link);
         }
     }
@@ -190,7 +198,10 @@ impl Catalogue {
         self.by_identity.insert(identity.clone(), id);
         self.by_start.insert(range.start, id);
         self.by_use.insert(used, id);
-        self.versions.insert(id, Version { identity: identity.clone(), range, used, links: Vec::new() });
+        self.versions.insert(
+            id,
+            Version { identity: identity.clone(), range, heads: Heads::default(), used, links: Vec::new() },
+        );
         Some(id)
     }
 
@@ -201,7 +212,7 @@ impl Catalogue {
     fn touch(&mut self, id: VersionId) {
         self.next += 1;
         let used = self.next;
-        let before = core::mem::replace(&mut self.version(id).used, used);
+        let before = std::mem::replace(&mut self.version(id).used, used);
         self.by_use.remove(&before);
         self.by_use.insert(used, id);
     }
@@ -210,7 +221,6 @@ impl Catalogue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::format;
     use proptest::prelude::*;
 
     fn name(at: u8) -> Name {
@@ -228,13 +238,13 @@ mod tests {
     #[test]
     fn a_version_comes_back_under_its_own_addresses() {
         let mut catalogue = catalogue(10);
-        let first = catalogue.link(None, &identity(1, 1, 100)).expect("room");
-        let second = catalogue.link(None, &identity(1, 2, 100)).expect("room");
-        assert_eq!(catalogue.find(&name(1), None), Some(second));
-        assert_eq!(catalogue.link(None, &identity(1, 1, 100)), Some(first), "the store has the old one again");
+        let first = catalogue.link(None, &identity(1, 1, 100), 0).expect("room");
+        let second = catalogue.link(None, &identity(1, 2, 100), 0).expect("room");
+        assert_eq!(catalogue.find(&name(1), None), Some((second, 0)));
+        assert_eq!(catalogue.link(None, &identity(1, 1, 100), 0), Some(first), "the store has the old one again");
         let ranges = [first, second].map(|id| catalogue.get(id).expect("kept").1);
         assert!(ranges[0].end <= ranges[1].start || ranges[1].end <= ranges[0].start, "{ranges:?}");
-        assert_ne!(catalogue.link(None, &identity(1, 1, 99)), Some(first), "another size is another version");
+        assert_ne!(catalogue.link(None, &identity(1, 1, 99), 0), Some(first), "another size is another version");
         catalogue.unlink(&name(1), None);
         assert_eq!(catalogue.find(&name(1), None), None);
         assert_eq!(catalogue.get(first).expect("kept").0, &identity(1, 1, 100));
@@ -244,20 +254,29 @@ mod tests {
     fn a_version_named_by_its_id_stays_when_the_name_leads_elsewhere() {
         let mut catalogue = catalogue(10);
         let old = Identity { version_id: Some("v1".into()), ..identity(1, 1, 9) };
-        let id = catalogue.link(None, &old).expect("room");
-        assert_eq!(catalogue.link(Some("v1"), &old), Some(id));
+        let id = catalogue.link(None, &old, 0).expect("room");
+        assert_eq!(catalogue.link(Some("v1"), &old, 0), Some(id));
         catalogue.unlink(&name(1), None);
-        assert_eq!(catalogue.find(&name(1), Some("v1")), Some(id));
+        assert_eq!(catalogue.find(&name(1), Some("v1")), Some((id, 0)));
         catalogue.drop_version(id);
         assert_eq!((catalogue.find(&name(1), Some("v1")), catalogue.get(id)), (None, None));
     }
 
     #[test]
+    fn an_answer_to_an_earlier_question_does_not_replace_a_later_one() {
+        let mut catalogue = catalogue(10);
+        let id = catalogue.link(None, &identity(1, 2, 9), 5).expect("room");
+        assert_eq!(catalogue.link(None, &identity(1, 1, 9), 4), None);
+        assert_eq!(catalogue.link(None, &identity(1, 2, 9), 4), Some(id));
+        assert_eq!(catalogue.find(&name(1), None), Some((id, 5)));
+    }
+
+    #[test]
     fn beyond_its_number_the_one_used_longest_ago_goes() {
         let mut catalogue = catalogue(2);
-        let ids = [1, 2].map(|at| catalogue.link(None, &identity(at, 0, 9)).expect("room"));
+        let ids = [1, 2].map(|at| catalogue.link(None, &identity(at, 0, 9), 0).expect("room"));
         catalogue.find(&name(1), None);
-        catalogue.link(None, &identity(3, 0, 9));
+        catalogue.link(None, &identity(3, 0, 9), 0);
         assert!(catalogue.get(ids[0]).is_some() && catalogue.get(ids[1]).is_none());
         assert_eq!((catalogue.len(), catalogue.find(&name(2), None)), (2, None));
     }
@@ -281,7 +300,7 @@ mod tests {
                     0..3 => {
                         let it = identity(at, etag, 50 + u64::from(etag) * 90);
                         said.insert(at, it.clone());
-                        let id = catalogue.link(None, &it).expect("it was cleaned in time");
+                        let id = catalogue.link(None, &it, 0).expect("it was cleaned in time");
                         let (found, range) = catalogue.get(id).expect("kept");
                         prop_assert_eq!(found, &it);
                         for (other, taken) in owners.values() {
@@ -295,7 +314,7 @@ mod tests {
                     }
                     _ => {
                         let id = catalogue.find(&name(at), None);
-                        let found = id.and_then(|id| catalogue.get(id)).map(|it| it.0.clone());
+                        let found = id.and_then(|(id, _)| catalogue.get(id)).map(|it| it.0.clone());
                         prop_assert!(found.is_none() || found.as_ref() == said.get(&at), "{found:?}");
                     }
                 }

@@ -13,7 +13,7 @@
 //! Invariants: two ranges given out do not overlap unless what lies between was cleaned. Positions only grow; the address is the
 //! position in the ring.
 
-use core::ops::Range;
+use std::ops::Range;
 
 /// What is cleaned at once: this part of the ring.
 const STEPS: u64 = 64;
@@ -93,7 +93,6 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     const PAGE: u64 = 64;

@@ -1,0 +1,159 @@
+//! Heads: what is told with a version's bytes.
+//!
+//! Why more than one: a store may tell a checksum of the whole object that it does not tell with a part of it, and tells checksums at all
+//! only to who asks. So what was answered to one kind of request is told to the same kind.
+//!
+//! How: the headers of an answer are kept but for those that are of one answer only. A kind whose headers are not
+//! known is answered as the other one, if it was told nothing that may depend on the kind.
+
+use http::header::{
+    ACCEPT_RANGES, AGE, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, DATE, HeaderMap, HeaderName, LAST_MODIFIED,
+    SET_COOKIE, TRANSFER_ENCODING, VARY,
+};
+use httpdate::HttpDate;
+use std::sync::Arc;
+
+/// Headers of one answer, not of the object.
+const OF_ONE_ANSWER: [HeaderName; 9] = [
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    TRANSFER_ENCODING,
+    CONNECTION,
+    AGE,
+    SET_COOKIE,
+    HeaderName::from_static("x-amz-id-2"),
+    HeaderName::from_static("x-amz-request-id"),
+    HeaderName::from_static("x-cache"),
+];
+/// Which of those come with an answer that says that nothing has changed.
+pub(crate) const OF_CONFIRMATION: [HeaderName; 3] =
+    [DATE, HeaderName::from_static("x-amz-id-2"), HeaderName::from_static("x-amz-request-id")];
+/// What may depend on the kind of request.
+const OF_KIND: [&str; 3] = ["x-amz-checksum-", "x-amz-mp-parts-count", "x-goog-hash"];
+/// An answer may vary with these: they are not among the requests that are cached.
+const VARIES: [&str; 3] = ["origin", "access-control-request-headers", "access-control-request-method"];
+
+/// What kind of request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// Checksums are to be told.
+    pub(crate) checksums: bool,
+    /// Of a part.
+    pub(crate) ranged: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Heads {
+    of: [Option<Arc<HeaderMap>>; 4],
+    last_modified: Option<HttpDate>,
+}
+
+fn place(kind: Kind) -> usize {
+    usize::from(kind.checksums) * 2 + usize::from(kind.ranged)
+}
+
+/// When the object was changed last, as an answer says.
+pub(crate) fn last_modified(headers: &HeaderMap) -> Option<HttpDate> {
+    headers.get(LAST_MODIFIED)?.to_str().ok()?.parse().ok()
+}
+
+impl Heads {
+    /// The store answered a request of that kind so.
+    pub(crate) fn learn(&mut self, kind: Kind, headers: &HeaderMap) {
+        let mut kept = headers.clone();
+        for name in &OF_ONE_ANSWER {
+            kept.remove(name);
+        }
+        let last_modified = last_modified(headers);
+        if self.last_modified != last_modified {
+            // What was told before is of a time before.
+            self.of = Default::default();
+        }
+        self.last_modified = last_modified;
+        self.of[place(kind)] = Some(Arc::new(kept));
+    }
+
+    /// What to tell a request of that kind.
+    pub(crate) fn find(&self, kind: Kind) -> Option<Arc<HeaderMap>> {
+        let other = Kind { ranged: !kind.ranged, ..kind };
+        let may_differ = |headers: &HeaderMap| {
+            headers.keys().any(|name| OF_KIND.iter().any(|prefix| name.as_str().starts_with(prefix)))
+        };
+        let own = self.of[place(kind)].clone();
+        // A part's headers may lack what the whole would have been told; the whole's have it.
+        own.or_else(|| self.of[place(other)].clone().filter(|it| kind.ranged && !may_differ(it)))
+    }
+
+    /// When the object was changed last.
+    pub(crate) fn last_modified(&self) -> Option<HttpDate> {
+        self.last_modified
+    }
+}
+
+/// Whether an answer is the same for everybody who asks for the object.
+pub(crate) fn is_of_object(headers: &HeaderMap) -> bool {
+    let varies = headers.get_all(VARY).iter().map(|it| it.to_str().unwrap_or("*"));
+    let known = |word: &str| VARIES.iter().any(|known| word.trim().eq_ignore_ascii_case(known));
+    varies.flat_map(|it| it.split(',')).all(|word| word.trim().is_empty() || known(word))
+}
+
+/// The headers of an answer from the cache, which `confirmation` allowed, if the store was asked.
+pub(crate) fn told(kept: &HeaderMap, confirmation: Option<&HeaderMap>) -> HeaderMap {
+    let mut headers = kept.clone();
+    headers.remove(DATE);
+    for name in &OF_CONFIRMATION {
+        if let Some(value) = confirmation.and_then(|it| it.get(name)) {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+    if !headers.contains_key(ACCEPT_RANGES) {
+        headers.insert(ACCEPT_RANGES, http::HeaderValue::from_static("bytes"));
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Kind = Kind { checksums: false, ranged: false };
+    const PART: Kind = Kind { checksums: false, ranged: true };
+
+    fn headers(given: &[(&str, &str)]) -> HeaderMap {
+        let each = given.iter();
+        each.map(|(name, value)| (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value")))
+            .collect()
+    }
+
+    #[test]
+    fn a_part_is_told_what_the_whole_was_unless_that_may_differ() {
+        let mut heads = Heads::default();
+        heads.learn(WHOLE, &headers(&[("content-type", "a"), ("content-length", "3"), ("x-amz-request-id", "1")]));
+        let found = heads.find(PART).expect("known");
+        assert_eq!(*found, headers(&[("content-type", "a")]));
+        let asked = Kind { checksums: true, ranged: false };
+        assert!(heads.find(asked).is_none());
+        heads.learn(asked, &headers(&[("x-amz-checksum-crc32", "x")]));
+        assert!(heads.find(asked).is_some() && heads.find(Kind { ranged: true, ..asked }).is_none());
+        let mut heads = Heads::default();
+        heads.learn(PART, &headers(&[("content-type", "a")]));
+        assert!(heads.find(WHOLE).is_none(), "the whole may have more");
+    }
+
+    #[test]
+    fn what_was_told_at_another_time_is_forgotten() {
+        let mut heads = Heads::default();
+        heads.learn(WHOLE, &headers(&[("last-modified", "Tue, 01 Jan 2030 00:00:00 GMT")]));
+        heads.learn(PART, &headers(&[("last-modified", "Tue, 01 Jan 2030 00:00:01 GMT")]));
+        assert!(heads.find(WHOLE).is_none() && heads.find(PART).is_some());
+    }
+
+    #[test]
+    fn an_answer_that_varies_is_nobody_elses() {
+        assert!(is_of_object(&headers(&[])));
+        assert!(is_of_object(&headers(&[("vary", "Origin, Access-Control-Request-Method")])));
+        assert!(!is_of_object(&headers(&[("vary", "Origin, Accept-Encoding")])));
+        assert!(!is_of_object(&headers(&[("vary", "*")])));
+    }
+}

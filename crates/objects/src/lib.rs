@@ -1,0 +1,37 @@
+//! Decides: what an S3 gateway may answer from the cache, and what it keeps of the answers that it passes on.
+//!
+//! Why apart from the gateway: who may read what, and which bytes are of which version, is where a mistake serves a wrong
+//! byte. Here it is without sockets and clocks, so that the simulator runs it beside a store of its own.
+//!
+//! Follow a request: [`target`] reads what it is about, [`read`] what of an object it wants; [`Objects::plan`] says what to do, and
+//! [`Objects::learned`] and [`Objects::confirmed`] take what the store answered. [`Catalogue`] knows where the bytes of a
+//! version are, [`permit`] whom the store said yes to, [`change`] which names are being changed, [`head`] what is
+//! told with the bytes.
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod change;
+mod condition;
+mod head;
+mod objects;
+mod permit;
+mod range;
+mod read;
+mod ring;
+mod signed;
+mod target;
+
+pub use catalogue::{Catalogue, Identity, Name, VersionId};
+pub use change::{Change, Changes};
+pub use condition::{Conditions, Verdict};
+pub use head::Heads;
+pub use objects::{Confirmed, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
+pub use permit::{Permits, Who, lifetime_s};
+pub use range::{Spec, content_range};
+pub use read::{Asked, Read};
+pub use ring::Ring;
+pub use signed::may_change;
+pub use target::{Target, Verb};
+
+/// A request's or an answer's head is read as this crate's own types.
+pub use http;

@@ -1,0 +1,386 @@
+//! Objects: what to do with a read, and what to believe of the store's answer to it.
+//!
+//! How: a read has one of four plans.
+//! 1. **Pass**: it goes to the store as it came, and nothing is kept.
+//! 2. **Learn**: the same, and what the answer says is kept: which version the name leads to, its headers, its bytes.
+//! 3. **Confirm**: the version is known. The request goes to the store with `If-None-Match` of its ETag. The store says whether the caller
+//!    may read it, and whether it is still the one ([`Objects::confirmed`]).
+//! 4. **Serve**: the store said both to the same request a moment ago ([`crate::permit`]).
+//!
+//! A change of a name unlinks it when it begins, and what was asked before is not believed ([`crate::change`]).
+//!
+//! Invariants: nothing is served that the store did not confirm for this request, now or within `metadata_ttl_ns`. An answer is linked only if
+//! no change began since it was asked for. Bytes are kept only of an answer that says which version, which range and how long.
+//!
+//! Limits: a version without a strong ETag, or of unknown length, is not kept.
+
+use crate::catalogue::{Catalogue, Identity, VersionId};
+use crate::change::{Change, Changes, Stamp};
+use crate::condition::Verdict;
+use crate::head::{self, Kind};
+use crate::permit::{Permits, Who};
+use crate::range::content_range;
+use crate::read::{Asked, Read};
+use crate::ring::Ring;
+use crate::target::Target;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName};
+use http::{HeaderValue, StatusCode};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Headers of an answer that may be kept, in bytes.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+
+/// How it is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectsConfig {
+    /// Addresses of the object space.
+    pub space_bytes: u64,
+    /// Of the cache.
+    pub page_bytes: u64,
+    /// Of the cache.
+    pub block_bytes: u64,
+    /// Versions that are known at one time.
+    pub versions_max: usize,
+    /// The store's yes is believed for so long; 0: not at all.
+    pub metadata_ttl_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Objects {
+    catalogue: Catalogue,
+    changes: Changes,
+    permits: Permits,
+}
+
+/// What to do with a read.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// Pass it on. Why nothing is kept.
+    Pass(&'static str),
+    /// Pass it on, and say what the answer was ([`Objects::learned`]).
+    Learn(Learning),
+    /// Ask whether it is still this version ([`Objects::confirmed`]); if so, answer with it.
+    Confirm(Held),
+    /// Answer with it. The store was asked about it then.
+    Serve(Held, u64),
+}
+
+/// A read that is passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Learning {
+    stamp: Option<Stamp>,
+    asked_ns: u64,
+    who: Option<(Who, u64)>,
+}
+
+/// A version that a read may be answered with.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Which.
+    pub id: VersionId,
+    /// Its ETag, quotes included.
+    pub etag: Box<str>,
+    /// Its length.
+    pub bytes: u64,
+    /// The address of its first byte.
+    pub start: u64,
+    /// What of it is asked for.
+    pub part: Range<u64>,
+    /// 200, 206, 304 or 412.
+    pub status: StatusCode,
+    /// What is told with it.
+    pub headers: Arc<HeaderMap>,
+    /// What to learn of the answer if it is not that version.
+    pub learning: Learning,
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// Answer with what is held.
+    Serve,
+    /// What is told with it may be another by now: pass the request on as it came.
+    Again,
+}
+
+/// What was learned of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Its bytes are to be kept.
+    Keep(Kept),
+    /// What it told; it has no bytes.
+    Known,
+    /// Nothing. Why.
+    Not(&'static str),
+}
+
+/// Bytes of an answer that belong to a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Which.
+    pub id: VersionId,
+    /// The address of its first byte.
+    pub start: u64,
+    /// Which of its bytes come.
+    pub part: Range<u64>,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Held {
+    /// Whether bytes of it are told.
+    #[must_use]
+    pub fn has_body(&self) -> bool {
+        matches!(self.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT)
+    }
+
+    /// The headers of the answer, without those of its body's length. `confirmation`: the store's, if it was asked.
+    #[must_use]
+    pub fn told(&self, read: &Read, confirmation: Option<&HeaderMap>) -> HeaderMap {
+        let mut headers = head::told(&self.headers, confirmation);
+        for (name, value) in &read.overrides {
+            headers.insert(name.clone(), value.clone());
+        }
+        if self.status == StatusCode::PARTIAL_CONTENT {
+            let text = format!("bytes {}-{}/{}", self.part.start, self.part.end - 1, self.bytes);
+            headers.insert(CONTENT_RANGE, HeaderValue::try_from(text).expect("digits"));
+        }
+        headers
+    }
+}
+
+impl Objects {
+    /// None yet.
+    ///
+    /// # Panics
+    /// When the sizes do not fit each other, see [`Ring::new`].
+    #[must_use]
+    pub fn new(config: &ObjectsConfig) -> Self {
+        let ring = Ring::new(config.space_bytes, config.page_bytes, config.block_bytes);
+        Self {
+            catalogue: Catalogue::new(ring, config.versions_max),
+            changes: Changes::default(),
+            permits: Permits::new(config.metadata_ttl_ns, config.versions_max),
+        }
+    }
+
+    /// What is known of versions.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Whether the store's yes is ever believed later: whoever does not need [`Who`] need not compute it.
+    #[must_use]
+    pub fn has_permits(&self) -> bool {
+        self.permits.is_used()
+    }
+
+    /// What to do. `who`: the request and for how long it is good, in seconds, if there are permits.
+    pub fn plan(&mut self, now_ns: u64, read: &Read, who: Option<(Who, u64)>) -> Plan {
+        if let Some(why) = read.bypass {
+            return Plan::Pass(why);
+        }
+        let learning = Learning { stamp: self.changes.stamp(&read.name), asked_ns: now_ns, who };
+        let Some((held, linked_ns)) = self.held(read, learning) else { return Plan::Learn(learning) };
+        let is_allowed = match (learning.stamp, who) {
+            (Some(stamp), Some((who, _))) if !read.fresh => self.permits.allows(now_ns, &who, stamp),
+            _ => false,
+        };
+        match is_allowed && self.permits.is_fresh(now_ns, linked_ns) {
+            true => Plan::Serve(held, linked_ns),
+            // An own condition is the store's to judge, and what has no bytes costs the store no more than being asked.
+            false if read.head || !read.conditions.is_empty() => Plan::Learn(learning),
+            false => Plan::Confirm(held),
+        }
+    }
+
+    /// The version that the name leads to, if it can answer the read; since when it leads there.
+    fn held(&mut self, read: &Read, learning: Learning) -> Option<(Held, u64)> {
+        let (id, linked_ns) = self.catalogue.find(&read.name, read.version_id.as_deref())?;
+        let (identity, addresses) = self.catalogue.get(id)?;
+        let (etag, bytes) = (identity.etag.clone(), identity.bytes);
+        let last_modified = self.catalogue.heads(id)?.last_modified();
+        let (asked, verdict) = match read.conditions.judge(&etag, last_modified) {
+            Verdict::Unclear => return None,
+            Verdict::Whole => (Asked::Whole, Verdict::Go),
+            verdict => (read.asked, verdict),
+        };
+        let part = match asked {
+            Asked::Whole => 0..bytes,
+            Asked::Part(spec) => spec.within(bytes)?,
+            Asked::Unclear => return None,
+        };
+        let ranged = asked != Asked::Whole;
+        let headers = self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, ranged })?;
+        let status = match verdict {
+            Verdict::NotModified => StatusCode::NOT_MODIFIED,
+            Verdict::Failed => StatusCode::PRECONDITION_FAILED,
+            _ if ranged => StatusCode::PARTIAL_CONTENT,
+            _ => StatusCode::OK,
+        };
+        Some((Held { id, etag, bytes, start: addresses.start, part, status, headers, learning }, linked_ns))
+    }
+
+    /// The store answered 304 to the question whether it is still that version.
+    pub fn confirmed(&mut self, read: &Read, held: &Held, headers: &HeaderMap) -> Confirmed {
+        let told = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
+        let is_other = told(ETAG).is_some_and(|etag| etag.trim_matches('"') != held.etag.trim_matches('"'));
+        let Some(heads) = self.catalogue.heads(held.id) else { return Confirmed::Again };
+        let changed = head::last_modified(headers);
+        if is_other || (changed.is_some() && changed != heads.last_modified()) {
+            return Confirmed::Again;
+        }
+        let identity = self.catalogue.get(held.id).map(|(identity, _)| identity.clone());
+        if let Some(identity) = identity.filter(|_| self.is_current(read, &held.learning)) {
+            self.catalogue.link(read.version_id.as_deref(), &identity, held.learning.asked_ns);
+            self.allow(&held.learning);
+        }
+        Confirmed::Serve
+    }
+
+    /// The store answered a read that was passed on, or said that the version is another one.
+    pub fn learned(&mut self, read: &Read, learning: &Learning, status: StatusCode, headers: &HeaderMap) -> Learned {
+        let answer = match status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Answer::of(read, status, headers),
+            StatusCode::NOT_MODIFIED => return Learned::Known,
+            StatusCode::NOT_FOUND => {
+                self.catalogue.unlink(&read.name, read.version_id.as_deref());
+                Err("status")
+            }
+            _ => Err("status"),
+        };
+        let learned = match answer {
+            Ok(answer) if self.is_current(read, learning) => self.learn(read, learning, &answer, headers),
+            Ok(_) => Err("changed-meanwhile"),
+            Err(why) => Err(why),
+        };
+        learned.unwrap_or_else(|why| {
+            if let Some((who, _)) = &learning.who {
+                self.permits.revoke(who);
+            }
+            Learned::Not(why)
+        })
+    }
+
+    fn learn(
+        &mut self,
+        read: &Read,
+        learning: &Learning,
+        answer: &Answer,
+        headers: &HeaderMap,
+    ) -> Result<Learned, &'static str> {
+        let Answer { identity, part, kind, bytes_follow } = answer;
+        let asked_ns = learning.asked_ns;
+        let id = self.catalogue.link(read.version_id.as_deref(), identity, asked_ns).ok_or("superseded")?;
+        // The same one by its own name, for who names it later.
+        if let (None, Some(version_id)) = (&read.version_id, &identity.version_id) {
+            self.catalogue.link(Some(version_id), identity, asked_ns);
+        }
+        if read.overrides.is_empty()
+            && read.asked != Asked::Unclear
+            && head_bytes(headers) <= HEAD_BYTES_MAX
+            && let Some(heads) = self.catalogue.heads(id)
+        {
+            heads.learn(*kind, headers);
+        }
+        self.allow(learning);
+        let (_, addresses) = self.catalogue.get(id).ok_or("superseded")?;
+        Ok(match *bytes_follow && !part.is_empty() {
+            true => Learned::Keep(Kept { id, start: addresses.start, part: part.clone(), bytes: identity.bytes }),
+            false => Learned::Known,
+        })
+    }
+
+    /// Whether no change began since the store was asked.
+    fn is_current(&self, read: &Read, learning: &Learning) -> bool {
+        learning.stamp.is_some() && self.changes.stamp(&read.name) == learning.stamp
+    }
+
+    fn allow(&mut self, learning: &Learning) {
+        if let (Some(stamp), Some((who, lifetime_s))) = (learning.stamp, learning.who) {
+            self.permits.grant(learning.asked_ns, who, stamp, lifetime_s);
+        }
+    }
+
+    /// A request that may change something leaves for the store. Say [`Self::changed`] when it is answered, or never will be.
+    pub fn changing(&mut self, target: &Target) -> Option<Change> {
+        match (&target.name, &target.bucket) {
+            (Some(name), _) => {
+                self.catalogue.unlink(name, None);
+                Some(self.changes.begin(name))
+            }
+            (None, Some(bucket)) => Some(self.changes.begin_bucket(bucket)),
+            (None, None) => None,
+        }
+    }
+
+    /// It was answered, or never will be.
+    pub fn changed(&mut self, change: Change) {
+        self.changes.end(change);
+    }
+
+    /// The bytes of a version turned out not to be what they should: forget it.
+    pub fn distrust(&mut self, id: VersionId) {
+        self.catalogue.drop_version(id);
+    }
+
+    /// See [`Catalogue::to_clean`].
+    pub fn to_clean(&mut self) -> Option<Range<u64>> {
+        self.catalogue.to_clean()
+    }
+
+    /// See [`Catalogue::cleaned`].
+    pub fn cleaned(&mut self) {
+        self.catalogue.cleaned();
+    }
+}
+
+fn head_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// An answer that says what it is.
+struct Answer {
+    identity: Identity,
+    part: Range<u64>,
+    kind: Kind,
+    bytes_follow: bool,
+}
+
+impl Answer {
+    /// Or why it does not.
+    fn of(read: &Read, status: StatusCode, headers: &HeaderMap) -> Result<Self, &'static str> {
+        let text = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
+        let etag = text(ETAG).filter(|etag| !etag.is_empty() && !etag.starts_with("W/")).ok_or("no-etag")?;
+        let length: u64 = text(CONTENT_LENGTH).and_then(|it| it.parse().ok()).ok_or("no-length")?;
+        let ranged = status == StatusCode::PARTIAL_CONTENT;
+        let (part, bytes) = match ranged {
+            true => text(CONTENT_RANGE).and_then(content_range).ok_or("no-range")?,
+            // A part by its number may be answered so without saying which bytes it is.
+            false if read.asked == Asked::Unclear && read.head => return Err("part-number"),
+            false => (0..length, length),
+        };
+        if part.end - part.start != length {
+            return Err("length");
+        }
+        if !head::is_of_object(headers) {
+            return Err("varies");
+        }
+        let version_id: Option<Box<str>> = text(VERSION_ID).map(Into::into);
+        if let (Some(named), Some(told)) = (&read.version_id, &version_id)
+            && named != told
+        {
+            return Err("version-id");
+        }
+        let identity = Identity { name: read.name.clone(), etag: etag.into(), version_id, bytes };
+        let kind = Kind { checksums: read.checksums, ranged };
+        Ok(Self { identity, part, kind, bytes_follow: !read.head })
+    }
+}
+
+#[cfg(test)]
+mod tests;
