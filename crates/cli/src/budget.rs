@@ -30,6 +30,12 @@ pub const REQUEST_BYTES: u64 = 1 << 10;
 pub const NBD_BUFFER_BYTES: u64 = 3 << 20;
 /// Buffers of the scan and of the sweep of the slot table.
 pub const TABLE_BUFFER_BYTES: u64 = 2 << 20;
+/// A connection of the S3 gateway, while it waits or is slow: its task, its buffer for heads, and some of what it is sent.
+pub const S3_CONNECTION_BYTES: u64 = 24 << 10;
+/// Frames that the S3 gateway's requests may touch at one time, if the memory has them to spare.
+pub const S3_FRAMES_MAX: u64 = 1024;
+/// What is known of a version of an object: its name, its headers, and what leads to it.
+pub const VERSION_BYTES: u64 = 2 << 10;
 /// The longest request of two clients must find frames at one time, or neither could go on.
 pub const TRANSIT_FRAMES_MIN: u64 = 2 * forebay_core::REQUEST_PAGES_MAX as u64;
 /// A memory tier below this keeps nothing worth its index.
@@ -52,6 +58,8 @@ pub struct Demand {
     pub nbd_volumes: u64,
     /// Write-back logs.
     pub logs: Logs,
+    /// Connections to the S3 gateway; 0: there is none.
+    pub s3_connections: u64,
 }
 
 /// Write-back logs, all together.
@@ -86,6 +94,25 @@ impl Logs {
 #[must_use]
 pub fn held_bytes(memory_bytes: u64, nbd_volumes: u64) -> u64 {
     (memory_bytes / 32 / nbd_volumes.max(1)).clamp(1 << 20, 32 << 20)
+}
+
+/// Versions of objects that a gateway knows at one time: a thirty-second of the memory.
+#[must_use]
+pub fn versions_max(memory_bytes: u64) -> u64 {
+    (memory_bytes / 32 / VERSION_BYTES).max(256)
+}
+
+/// Copies of small objects: a thirty-second of the memory.
+#[must_use]
+pub fn small_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / 32).min(64 << 20)
+}
+
+fn s3_bytes(memory_bytes: u64, s3_connections: u64) -> u64 {
+    match s3_connections {
+        0 => 0,
+        count => count * S3_CONNECTION_BYTES + versions_max(memory_bytes) * VERSION_BYTES + small_bytes(memory_bytes),
+    }
 }
 
 /// How many writes that may be: of 8 KiB each.
@@ -128,6 +155,8 @@ pub struct Budget {
     pub page_bytes: u64,
     /// Frames that hold what is under way.
     pub transit_frames: u64,
+    /// Those of them that are for the S3 gateway.
+    pub s3_frames: u64,
     /// Frames that keep pages: the memory tier.
     pub kept_frames: u64,
     /// How the cache disk is divided, if there is one.
@@ -144,27 +173,32 @@ impl Budget {
         let disk = demand.disk_bytes.and_then(|bytes| DiskLayout::of(bytes, demand.page_bytes, logs.bytes).ok());
         let slots = disk.as_ref().map_or(0, |disk| disk.slots);
         let table_bytes = if disk.is_some() { TABLE_BUFFER_BYTES } else { 0 };
-        let nbd_bytes = nbd_bytes(demand.memory_bytes, demand.nbd_volumes);
+        let growing =
+            |memory_bytes| nbd_bytes(memory_bytes, demand.nbd_volumes) + s3_bytes(memory_bytes, demand.s3_connections);
+        let growing_bytes = growing(demand.memory_bytes);
         let buffer_bytes =
-            demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes + nbd_bytes;
+            demand.clients_max * CLIENT_BYTES + demand.requests_max * REQUEST_BYTES + table_bytes + growing_bytes;
         let checksum_bytes = slots * (demand.page_bytes / BLOCK_BYTES) * CHECKSUM_BYTES_PER_BLOCK;
         let log_bytes = logs.index_bytes + logs.frames_bytes(demand.page_bytes);
         let fixed_bytes = PROGRAM_BYTES + buffer_bytes + checksum_bytes + slots * INDEX_BYTES_PER_PAGE + log_bytes;
         let frame_bytes = demand.page_bytes + INDEX_BYTES_PER_PAGE;
         let frames = demand.memory_bytes.saturating_sub(fixed_bytes) / frame_bytes;
         let frames = frames.min(u64::from(u32::MAX) - 2);
-        if frames < TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN {
-            let frames_bytes = (TRANSIT_FRAMES_MIN + KEPT_FRAMES_MIN) * frame_bytes;
-            // What NBD back ends may hold grows with the memory, a thirty-second of it, and by half for rounding.
+        let transit_min = TRANSIT_FRAMES_MIN * if demand.s3_connections > 0 { 2 } else { 1 };
+        if frames < transit_min + KEPT_FRAMES_MIN {
+            let frames_bytes = (transit_min + KEPT_FRAMES_MIN) * frame_bytes;
+            // What NBD back ends may hold grows with the memory, a thirty-second of it, and by half for rounding; so does what is
+            // known of objects.
             let mut minimum_bytes = fixed_bytes + frames_bytes;
             for _ in 0..64 {
-                minimum_bytes =
-                    fixed_bytes - nbd_bytes + self::nbd_bytes(minimum_bytes, demand.nbd_volumes) + frames_bytes;
+                minimum_bytes = fixed_bytes - growing_bytes + growing(minimum_bytes) + frames_bytes;
             }
             return Err(TooSmall { minimum_bytes, fixed_bytes: minimum_bytes - frames_bytes });
         }
         // A request touches a page or two as a rule; a quarter of the memory is the most that waiting may cost.
-        let transit_frames = (frames / 4).min(demand.requests_max).max(TRANSIT_FRAMES_MIN);
+        let s3_frames_max = if demand.s3_connections > 0 { S3_FRAMES_MAX } else { 0 };
+        let transit_frames = (frames / 4).min(demand.requests_max + s3_frames_max).max(transit_min);
+        let s3_frames = (transit_frames / 2).min(s3_frames_max);
         Ok(Self {
             memory_bytes: demand.memory_bytes,
             program_bytes: PROGRAM_BYTES,
@@ -174,6 +208,7 @@ impl Budget {
             log_bytes,
             page_bytes: demand.page_bytes,
             transit_frames,
+            s3_frames,
             kept_frames: frames - transit_frames,
             disk,
         })
@@ -249,6 +284,7 @@ mod tests {
             disk_bytes,
             nbd_volumes: 0,
             logs: Logs::default(),
+            s3_connections: 0,
         }
     }
 

@@ -19,6 +19,8 @@ use tokio::time::timeout;
 
 /// Connections that are kept for later.
 const IDLE_MAX: usize = 256;
+/// What a connection receives at once: a slow client should not hold more.
+const BUFFER_BYTES: usize = 128 << 10;
 /// For how long.
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -69,12 +71,7 @@ where
     /// # Errors
     /// When the address is none.
     pub fn new(address: &str, answers_within: Duration) -> Result<Self, BackEndError> {
-        let wrong = || BackEndError::Address { address: address.to_owned() };
-        let uri: Uri = address.parse().map_err(|_| wrong())?;
-        if uri.scheme_str() != Some("http") || uri.path() != "/" || uri.query().is_some() {
-            return Err(wrong());
-        }
-        let authority = uri.authority().ok_or_else(wrong)?.as_str().to_owned();
+        let authority = check_address(address)?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(answers_within));
@@ -82,6 +79,7 @@ where
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_MAX)
+            .http1_max_buf_size(BUFFER_BYTES)
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
             .set_host(false)
@@ -111,6 +109,19 @@ where
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
     }
+}
+
+/// The host and port of `http://host:port`.
+///
+/// # Errors
+/// When it is something else.
+pub fn check_address(address: &str) -> Result<String, BackEndError> {
+    let wrong = || BackEndError::Address { address: address.to_owned() };
+    let uri: Uri = address.parse().map_err(|_| wrong())?;
+    if uri.scheme_str() != Some("http") || uri.path() != "/" || uri.query().is_some() {
+        return Err(wrong());
+    }
+    Ok(uri.authority().ok_or_else(wrong)?.as_str().to_owned())
 }
 
 /// Takes out what is of one connection only.

@@ -1,18 +1,21 @@
-//! Bodies: what is sent to a client, wherever it comes from. Never a whole object in memory.
+//! Bodies: what is sent, wherever it comes from. Never a whole object in memory.
 
-use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Incoming};
 use std::error::Error;
 
+/// Why a body ended early.
+pub(crate) type Failed = Box<dyn Error + Send + Sync>;
+
 /// Of a response.
-pub(crate) type Body = BoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Failed>;
 
 /// A short text.
-pub(crate) fn whole(text: String) -> Body {
-    Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed()
+pub(crate) fn whole(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// What the store sends, piece by piece.
 pub(crate) fn passed_on(incoming: Incoming) -> Body {
-    incoming.map_err(|error| Box::new(error) as Box<dyn Error + Send + Sync>).boxed()
+    incoming.map_err(|error| Box::new(error) as Failed).boxed_unsync()
 }

@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     SlowDown,
     /// The request is not one that could be passed on.
     BadRequest,
+    /// A condition of the request does not hold.
+    PreconditionFailed,
 }
 
 /// Status, code, message.
@@ -25,6 +27,11 @@ fn row(failure: Failure) -> (StatusCode, &'static str, &'static str) {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "The store behind this endpoint does not answer.")
         }
         Failure::SlowDown => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),
+        Failure::PreconditionFailed => (
+            StatusCode::PRECONDITION_FAILED,
+            "PreconditionFailed",
+            "At least one of the pre-conditions you specified did not hold.",
+        ),
         Failure::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest", "The request cannot be passed on."),
     }
 }

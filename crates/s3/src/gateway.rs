@@ -1,21 +1,20 @@
 //! Gateway: takes connections, and answers what comes on them.
 //!
-//! How: threads of a runtime of its own; a task for each connection. A request is looked at ([`Target`]) and passed on to the
-//! [`BackEnd`]; bodies stream both ways, so that memory does not grow with objects.
+//! How: threads of a runtime of its own; a task for each connection; [`Serving`] answers each request. Bodies stream both
+//! ways, so that memory does not grow with objects.
 //!
 //! Limits: [`GatewayConfig::connections_max`] connections, [`HEAD_BYTES_MAX`] of a request's head within [`HEAD_TIMEOUT`]. A
 //! connection beyond that is told to slow down and closed. A client that does not go on reading holds its connection and what is
 //! in the sockets' buffers, no more.
 
 use crate::backend::{BackEnd, BackEndError};
-use crate::body::{Body, passed_on};
+use crate::cached::{CacheConfig, Cached};
 use crate::failure::{self, Failure};
-use crate::target::Target;
+use crate::serving::Serving;
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -24,13 +23,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Bytes of a request's head.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEAD_BYTES_MAX: usize = 256 << 10;
 /// To send it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// After accepting failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
 
 /// How a gateway is set up.
 #[derive(Clone, Debug)]
@@ -47,6 +44,8 @@ pub struct GatewayConfig {
     pub answers_within: Duration,
     /// Threads that serve.
     pub threads: usize,
+    /// Objects are cached so; `None`: everything is passed on.
+    pub cache: Option<CacheConfig>,
 }
 
 /// Why a gateway does not start.
@@ -75,19 +74,13 @@ pub struct Gateway {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-#[derive(Debug)]
-struct Serving {
-    config: GatewayConfig,
-    backend: BackEnd<Incoming>,
-}
-
 impl Gateway {
     /// Listens and serves.
     ///
     /// # Errors
     /// When the address is taken, threads are, or the store's address is wrong.
     pub fn start(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let backend = BackEnd::new(&config.backend, config.answers_within)?;
+        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within)?);
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -98,7 +91,12 @@ impl Gateway {
             .enable_all()
             .build()
             .map_err(GatewayError::Start)?;
-        runtime.spawn(accept(listener, Arc::new(Serving { config, backend })));
+        let cached = config.cache.clone().map(Cached::new);
+        if let Some(cached) = &cached {
+            runtime.spawn(Arc::clone(cached).clean());
+        }
+        let connections_max = config.connections_max;
+        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, backend, cached }), connections_max));
         Ok(Self { address, runtime: Some(runtime) })
     }
 
@@ -117,12 +115,12 @@ impl Drop for Gateway {
     }
 }
 
-async fn accept(listener: TcpListener, serving: Arc<Serving>) {
+async fn accept(listener: TcpListener, serving: Arc<Serving>, connections_max: usize) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the S3 gateway cannot listen"),
     };
-    let places = Arc::new(Semaphore::new(serving.config.connections_max));
+    let places = Arc::new(Semaphore::new(connections_max));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -158,28 +156,5 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>) {
             let _ = connection.await;
             drop(place);
         });
-    }
-}
-
-impl Serving {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let uri = request.uri().clone();
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.config.names);
-        tracing::trace!(?target, "asked");
-        match self.backend.ask(request).await {
-            Ok(answer) => {
-                let (mut head, body) = answer.into_parts();
-                head.headers.insert(X_CACHE, HeaderValue::from_static("BYPASS"));
-                Response::from_parts(head, passed_on(body))
-            }
-            Err(error @ BackEndError::Address { .. }) => {
-                failure::answer(Failure::BadRequest, uri.path(), &error.to_string())
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no answer");
-                failure::answer(Failure::BackEndAway, uri.path(), self.backend.address())
-            }
-        }
     }
 }

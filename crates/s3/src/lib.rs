@@ -4,17 +4,25 @@
 //! decoded and encoded anew. A gateway that did so through a typed S3 library failed 38 of 328 conformance tests; one
 //! that passes on what it does not understand fails none.
 //!
-//! So far everything is passed on ([`gateway`]); the way to the shard is there ([`pool`]) and not used yet. Why it is built so, and what comes: docs/design/gateway.md.
+//! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store;
+//! [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`keep`] is one that is kept on its way; [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes.
+//! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod body;
+mod cached;
 mod failure;
+mod fetch;
+mod flight;
 mod gateway;
+mod hit;
+mod keep;
 mod pool;
-mod target;
+mod serving;
+mod small;
 
-pub use backend::{BackEnd, BackEndError};
+pub use backend::{BackEnd, BackEndError, check_address};
+pub use cached::CacheConfig;
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
-pub use pool::{Page, Pool, PoolFront};
-pub use target::{Object, Target, Verb};
+pub use pool::{Lease, Page, Pool, PoolFront};

@@ -143,6 +143,20 @@ pub const KEYS: &[Key] = &[
     key("admin.listen", Kind::Address, Default("127.0.0.1:9809"),
         "Address of metrics, health and control (HTTP). \"none\" turns it off; status, stats, flush and evict need it."),
 
+    key("s3.listen", Kind::Address, Optional,
+        "Address of the S3 gateway. Without it there is none."),
+    key("s3.backend", Kind::Name(1, 255), Optional,
+        "The S3 store behind the gateway: `http://HOST:PORT`."),
+    key("s3.domain", Kind::Name(1, 255), Optional,
+        "Name of this gateway that buckets may stand before in `Host`: `BUCKET.DOMAIN`. Path style is always understood."),
+    key("s3.metadata_ttl", Kind::Time(0, HOUR), Default("0s"),
+        "For how long the store's answer that a caller may read an object, and which version it is, is believed for the same request. 0s: \
+         the store is asked for each hit."),
+    key("s3.connections_max", Kind::Count(1, 65536), Default("4096"),
+        "Connections of S3 clients at one time; further ones are told to slow down."),
+    key("s3.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),
+        "A store that does not begin to answer for this long is away: the client gets 503."),
+
     key("limits.clients_max", Kind::Count(1, 4096), Default("64"),
         "NBD connections at one time; further ones are closed at once."),
     key("limits.requests_max", Kind::Count(64, 65536), Default("1024"),
@@ -287,7 +301,7 @@ mod tests {
     fn members_are_keys_and_tables() {
         assert_eq!(
             members("").collect::<Vec<_>>(),
-            ["cache", "admission", "listen", "admin", "limits", "log", "volume"]
+            ["cache", "admission", "listen", "admin", "s3", "limits", "log", "volume"]
         );
         assert_eq!(members("volume.paced").collect::<Vec<_>>(), ["rate", "latency"]);
         assert!(members("volume").any(|member| member == "paced"));

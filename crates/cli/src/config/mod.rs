@@ -31,7 +31,9 @@ pub use disk::DiskSettings;
 pub use expand::Environment;
 pub use problem::{Place, Problem, Report, Severity};
 pub use scope::Overrides;
-pub use settings::{CacheSettings, LimitSettings, ListenSettings, LogSettings, Paced, Settings, VolumeSettings};
+pub use settings::{
+    CacheSettings, LimitSettings, ListenSettings, LogSettings, Paced, S3Settings, Settings, VolumeSettings,
+};
 
 use scope::Scope;
 use std::path::Path;

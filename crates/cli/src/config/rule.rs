@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Checks everything; returns the cache disk as it was found.
 pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
     page(global, report);
-    listeners(global, report);
+    listeners(global, volumes, report);
     intent_map(global, report);
     logs(global, volumes, report);
     let disk = disk(global, volumes, report);
@@ -28,7 +28,8 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
     if !global.is_bad("cache.disk") {
         memory(global, volumes, disk.as_ref(), report);
     }
-    count(volumes, report);
+    s3(global, report);
+    count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
     for volume in volumes {
@@ -51,22 +52,28 @@ fn page(global: &Scope, report: &mut Report) {
     );
 }
 
-fn listeners(global: &Scope, report: &mut Report) {
+fn listeners(global: &Scope, volumes: &[Scope], report: &mut Report) {
     let (tcp, admin) = (global.address("listen.tcp"), global.address("admin.listen"));
+    let s3 = global.address("s3.listen");
     let silent = |path| !global.is_bad(path);
-    if global.path("listen.unix").is_none() && tcp.is_none() && silent("listen.unix") && silent("listen.tcp") {
+    let is_needed = global.address("s3.listen").is_none() || !volumes.is_empty();
+    let is_there = global.path("listen.unix").is_some() || tcp.is_some();
+    if is_needed && !is_there && silent("listen.unix") && silent("listen.tcp") {
         report.error(
             &Place::WholeFile,
             Complaint::new("the server listens nowhere", "add unix = \"/run/forebay/nbd.sock\" or tcp to [listen]"),
         );
     }
-    if let (Some(tcp), Some(admin)) = (tcp, admin)
-        && clash(tcp, admin)
-    {
-        report.error(
-            global.place("admin.listen"),
-            Complaint::new(format!("{admin} is taken by listen.tcp ({tcp})"), "give one of them another port"),
-        );
+    let listeners = [("listen.tcp", tcp), ("s3.listen", s3), ("admin.listen", admin)];
+    for (at, (path, address)) in listeners.iter().enumerate() {
+        for (other_path, other) in &listeners[..at] {
+            if let (Some(address), Some(other)) = (address, other)
+                && clash(*address, *other)
+            {
+                let problem = format!("{address} is taken by {other_path} ({other})");
+                report.error(global.place(path), Complaint::new(problem, "give one of them another port"));
+            }
+        }
     }
     for (path, address, what) in [
         ("listen.tcp", tcp, "read and write every volume: NBD here has neither authentication nor encryption"),
@@ -231,7 +238,17 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
     let nbd = |volume: &&Scope| volume.backend("volume.backend").is_some_and(Backend::is_nbd);
     let nbd_volumes = volumes.iter().filter(nbd).count() as u64;
     let logs = budget::Logs::of(volumes.iter().map(log_bytes));
-    let demand = budget::Demand { memory_bytes, page_bytes, clients_max, requests_max, disk_bytes, nbd_volumes, logs };
+    let s3_connections = global.address("s3.listen").and_then(|_| number("s3.connections_max")).unwrap_or(0);
+    let demand = budget::Demand {
+        memory_bytes,
+        page_bytes,
+        clients_max,
+        requests_max,
+        disk_bytes,
+        nbd_volumes,
+        logs,
+        s3_connections,
+    };
     if let Err(budget::TooSmall { minimum_bytes, fixed_bytes }) = Budget::of(&demand) {
         report.error(
             global.place("cache.memory"),
@@ -251,15 +268,44 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
     }
 }
 
-fn count(volumes: &[Scope], report: &mut Report) {
-    if volumes.is_empty() {
+/// A gateway needs a store.
+fn s3(global: &Scope, report: &mut Report) {
+    let keys = ["s3.backend", "s3.domain", "s3.metadata_ttl", "s3.connections_max", "s3.timeout"];
+    if global.address("s3.listen").is_none() {
+        for path in keys.into_iter().filter(|path| global.is_given(path) && !global.is_bad("s3.listen")) {
+            let complaint = Complaint::new(format!("{path} without a gateway"), "add listen to [s3], or remove this");
+            report.error(global.place(path), complaint);
+        }
+        return;
+    }
+    match global.name("s3.backend") {
+        None if global.is_bad("s3.backend") => {}
+        None => report.error(
+            global.place("s3.listen"),
+            Complaint::new("the gateway has no store behind it", "add backend = \"http://HOST:PORT\" to [s3]"),
+        ),
+        Some(backend) => {
+            if let Err(error) = forebay_s3::check_address(backend) {
+                let told = error.to_string();
+                let (problem, remedy) = told.rsplit_once(": ").unwrap_or((&told, ""));
+                report.error(global.place("s3.backend"), Complaint::new(problem, remedy));
+            }
+        }
+    }
+}
+
+fn count(global: &Scope, volumes: &[Scope], report: &mut Report) {
+    let has_gateway = global.address("s3.listen").is_some();
+    if volumes.is_empty() && !has_gateway && !global.is_bad("s3.listen") {
         report.error(&Place::WholeFile, Complaint::new("there is no volume", "add [[volume]] with name and backend"));
     }
-    if let Some(first_beyond) = volumes.get(VOLUMES_MAX) {
+    // The gateway's objects take the place of one.
+    let volumes_max = VOLUMES_MAX - usize::from(has_gateway);
+    if let Some(first_beyond) = volumes.get(volumes_max) {
         report.error(
             &first_beyond.place,
             Complaint::new(
-                format!("{} volumes are more than the {VOLUMES_MAX} that a cache has room for", volumes.len()),
+                format!("{} volumes are more than the {volumes_max} that a cache has room for", volumes.len()),
                 "run a second cache for the rest",
             ),
         );
@@ -271,6 +317,10 @@ fn names(volumes: &[Scope], report: &mut Report) {
     for volume in volumes {
         let Some(name) = volume.name("volume.name") else { continue };
         let place = volume.place("volume.name");
+        if name.starts_with("s3:") {
+            let complaint = Complaint::new(format!("\"{name}\" reads as an object's name"), "choose another name");
+            report.error(place, complaint);
+        }
         match seen.get(name) {
             Some(first) => report.error(
                 place,

@@ -24,11 +24,13 @@ pub struct Settings {
     pub listen: ListenSettings,
     /// Where the admin endpoint listens, if it does.
     pub admin: Option<SocketAddr>,
+    /// The S3 gateway, if there is one.
+    pub s3: Option<S3Settings>,
     /// Limits of the server.
     pub limits: LimitSettings,
     /// The log.
     pub log: LogSettings,
-    /// The volumes; at least one.
+    /// The volumes; at least one, or there is a gateway.
     pub volumes: Vec<VolumeSettings>,
 }
 
@@ -55,13 +57,30 @@ pub struct CacheSettings {
     pub intent_map: bool,
 }
 
-/// `[listen]`; at least one is there.
+/// `[listen]`; at least one is there, if there is a volume.
 #[derive(Clone, Debug)]
 pub struct ListenSettings {
     /// Unix socket.
     pub unix: Option<PathBuf>,
     /// TCP address.
     pub tcp: Option<SocketAddr>,
+}
+
+/// `[s3]`.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The store: `http://host:port`.
+    pub backend: String,
+    /// The name that buckets may stand before.
+    pub domain: Option<String>,
+    /// How long the store's yes is believed.
+    pub metadata_ttl_ns: u64,
+    /// Connections at one time.
+    pub connections_max: u32,
+    /// The store begins to answer within this time.
+    pub timeout_ns: u64,
 }
 
 /// `[limits]`.
@@ -136,6 +155,7 @@ impl Settings {
             disk_bytes: self.cache.disk.as_ref().map(|disk| disk.bytes),
             nbd_volumes: self.nbd_volumes(),
             logs: Logs::of(self.volumes.iter().map(|volume| volume.log_bytes)),
+            s3_connections: self.s3.as_ref().map_or(0, |s3| u64::from(s3.connections_max)),
         }
     }
 
@@ -179,6 +199,7 @@ impl Settings {
                 tcp: global.address("listen.tcp"),
             },
             admin: global.address("admin.listen"),
+            s3: S3Settings::of(global),
             limits: LimitSettings {
                 clients_max: number("limits.clients_max") as u32,
                 cache: Limits {
@@ -201,6 +222,20 @@ impl Settings {
             },
             volumes: volumes.iter().map(VolumeSettings::of).collect(),
         }
+    }
+}
+
+impl S3Settings {
+    fn of(global: &Scope) -> Option<Self> {
+        let number = |path| sound(path, global.number(path));
+        Some(Self {
+            listen: global.address("s3.listen")?,
+            backend: sound("s3.backend", global.name("s3.backend")).to_owned(),
+            domain: global.name("s3.domain").map(Into::into),
+            metadata_ttl_ns: number("s3.metadata_ttl"),
+            connections_max: number("s3.connections_max") as u32,
+            timeout_ns: number("s3.timeout"),
+        })
     }
 }
 

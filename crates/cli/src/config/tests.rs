@@ -538,3 +538,44 @@ fn a_profile_is_read_before_anything_is_served() {
     assert!(without.contains("without a profile netcas leaves every hit"), "{without}");
     assert!(!said(&with("policy = \"climb\""), &Environment::new()).contains("profile"));
 }
+
+#[test]
+fn a_gateway_needs_no_volume() {
+    let settings = sound("[s3]\nlisten = \"127.0.0.1:9000\"\nbackend = \"http://store:9000\"\n");
+    let s3 = settings.s3.as_ref().expect("a gateway");
+    assert_eq!((s3.metadata_ttl_ns, s3.connections_max, s3.timeout_ns), (0, 4096, 30_000_000_000));
+    assert!(settings.volumes.is_empty() && settings.budget().s3_frames > 0);
+    assert_eq!(sound(SOUND).budget().s3_frames, 0);
+}
+
+#[test]
+fn a_gateway_that_cannot_work_is_told_why() {
+    let gateway = |lines: &str| format!("[s3]\nlisten = \"127.0.0.1:9000\"\n{lines}\n");
+    for (text, said) in [
+        (gateway(""), "f.toml:2:10: the gateway has no store behind it; add backend = \"http://HOST:PORT\" to [s3]\n"),
+        (
+            gateway("backend = \"https://store\""),
+            "f.toml:3:11: the store's address \"https://store\" is none; write it as \"http://host:port\"\n",
+        ),
+        (
+            gateway("backend = \"http://s:1\"\n[admin]\nlisten = \"127.0.0.1:9000\""),
+            "f.toml:5:10: 127.0.0.1:9000 is taken by s3.listen (127.0.0.1:9000); give one of them another port\n",
+        ),
+        (
+            above("s3.metadata_ttl = \"1s\""),
+            "f.toml:1:19: s3.metadata_ttl without a gateway; add listen to [s3], or remove this\n",
+        ),
+        (
+            gateway(
+                "backend = \"http://s:1\"\n[[volume]]\nname = \"s3:x\"\nbackend = \"memory:1GiB\"\n[listen]\nunix=\"/s\"",
+            ),
+            "f.toml:5:8: \"s3:x\" reads as an object's name; choose another name\n",
+        ),
+        (
+            gateway("backend = \"http://s:1\"\n[[volume]]\nname = \"x\"\nbackend = \"memory:1GiB\""),
+            "f.toml: the server listens nowhere; add unix = \"/run/forebay/nbd.sock\" or tcp to [listen]\n",
+        ),
+    ] {
+        expect(&text, said);
+    }
+}

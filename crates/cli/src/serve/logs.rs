@@ -58,6 +58,9 @@ pub(super) fn frames(settings: &Settings) -> u32 {
     logs * LoggedDevice::frames(settings.cache.page_bytes)
 }
 
+/// The weight that a volume has of which nothing is said.
+const WEIGHT_OF_OBJECTS: u32 = 100;
+
 /// What opening logs needs.
 pub(super) struct Around<'a> {
     /// The shard's arena.
@@ -160,7 +163,9 @@ pub(super) fn open_all(
 ) -> Result<Opened, LogError> {
     let places: Vec<Option<LogPlace>> = (0..backends.len()).map(|at| place(disk, VolumeId(at as u16))).collect();
     let has_logs = places.iter().any(Option::is_some);
-    let weights: Vec<u32> = settings.volumes.iter().map(|volume| volume.weight).collect();
+    let mut weights: Vec<u32> = settings.volumes.iter().map(|volume| volume.weight).collect();
+    // The object space is a volume too.
+    weights.extend(settings.s3.as_ref().map(|_| WEIGHT_OF_OBJECTS));
     let (mut cache, mut handles) = (device, Vec::new());
     if has_logs || weights.windows(2).any(|two| two[0] != two[1]) {
         let (of_cache, of_volumes) = Shared::split(cache, &weights);

@@ -8,6 +8,7 @@
 
 mod backend;
 mod control;
+mod fronts;
 mod host;
 mod logs;
 mod mirror;

@@ -6,7 +6,8 @@
 use super::backend::BackendError;
 use super::control::{Profiles, Published, ShardControl};
 use super::logs::LogError;
-use super::shard::{self, Started};
+use super::shard::{self, Objects, Started};
+use crate::budget;
 use crate::config::{Settings, VolumeSettings};
 use crate::profile::{Given, devices};
 use forebay_admin::{Control, Devices};
@@ -16,6 +17,7 @@ use forebay_engine::devices::paced::Pace;
 use forebay_engine::shard::CommandOrder;
 use forebay_engine::state::StateError;
 use forebay_nbd::{Clients, Endpoint, Listener, ListenerConfig};
+use forebay_s3::{CacheConfig, Gateway, GatewayConfig, GatewayError};
 use forebay_uring::{DiskFile, OpenOptions};
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -28,6 +30,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 /// How long a stop waits for back ends to follow their logs: what is not there by then is kept in the log.
 const REST_MAX: Duration = Duration::from_secs(5);
+
+/// Threads of the S3 gateway: beyond so many the shard is what they wait for.
+const THREADS_MAX: usize = 8;
 
 /// How to start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +69,9 @@ pub enum StartError {
     /// The ring or its memory.
     #[error(transparent)]
     Ring(#[from] forebay_uring::Error),
+    /// The S3 gateway.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
     /// The NBD server.
     #[error(transparent)]
     Nbd(#[from] forebay_nbd::Error),
@@ -94,6 +102,7 @@ pub struct Paces {
 pub struct Runtime {
     control: Arc<ShardControl>,
     listener: Listener,
+    gateway: Option<Gateway>,
     thread: JoinHandle<()>,
     paces: Paces,
     /// Keeps other caches from the state directory.
@@ -115,7 +124,8 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     let of_thread = (settings.clone(), *options, Arc::clone(&published));
     let run = move || shard::run(&of_thread.0, &given, of_thread.1, &of_thread.2, &tell);
     let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).map_err(StartError::Thread)?;
-    let Started { exports, inbox, commands, wake, paces, logs } = told.recv().map_err(|_| StartError::Died)??;
+    let Started { exports, inbox, commands, wake, paces, logs, objects } =
+        told.recv().map_err(|_| StartError::Died)??;
     let control = Arc::new(ShardControl::new(
         settings,
         &exports,
@@ -124,19 +134,46 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
         published,
         (commands, wake),
     ));
-    let listening = Listener::start(&ListenerConfig::new(endpoints(settings)), exports, vec![inbox], clients.clone());
-    match listening {
-        Ok(listener) => {
+    let listening = || -> Result<_, StartError> {
+        let gateway = objects.map(|objects| gateway(settings, objects)).transpose()?.flatten();
+        let config = ListenerConfig::new(endpoints(settings));
+        Ok((Listener::start(&config, exports, vec![inbox], clients.clone())?, gateway))
+    };
+    match listening() {
+        Ok((listener, gateway)) => {
             control.listens(&listener, clients);
-            Ok(Runtime { control, listener, thread, paces, _lock: lock })
+            Ok(Runtime { control, listener, gateway, thread, paces, _lock: lock })
         }
         Err(error) => {
             control.end();
             // The thread has nothing to tell: nothing was served.
             let _ = thread.join();
-            Err(error.into())
+            Err(error)
         }
     }
+}
+
+/// The S3 gateway, as it is configured.
+fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, StartError> {
+    let Some(s3) = &settings.s3 else { return Ok(None) };
+    let gateway = Gateway::start(GatewayConfig {
+        listen: s3.listen,
+        backend: s3.backend.clone(),
+        names: s3.domain.clone().into_iter().collect(),
+        connections_max: s3.connections_max as usize,
+        answers_within: Duration::from_nanos(s3.timeout_ns),
+        threads: std::thread::available_parallelism().map_or(2, |it| it.get().min(THREADS_MAX)),
+        cache: Some(CacheConfig {
+            pool: objects.pool,
+            space_bytes: objects.space_bytes,
+            page_bytes: settings.cache.page_bytes,
+            versions_max: budget::versions_max(settings.cache.memory_bytes) as usize,
+            small_bytes: budget::small_bytes(settings.cache.memory_bytes) as usize,
+            metadata_ttl: Duration::from_nanos(s3.metadata_ttl_ns),
+        }),
+    })?;
+    tracing::info!(address = %gateway.address(), store = s3.backend, "the S3 gateway listens");
+    Ok(Some(gateway))
 }
 
 /// The profile that a volume is configured to have.
@@ -183,6 +220,7 @@ impl Runtime {
     /// When the cache disk could not be brought up to date; it is then cold or partly cold at the next start.
     pub fn stop(mut self) -> Result<(), StartError> {
         self.listener.stop();
+        drop(self.gateway.take());
         self.control.rest_logs(REST_MAX);
         let drained = self.control.order(CommandOrder::Drain, DRAIN_MAX);
         self.control.end();

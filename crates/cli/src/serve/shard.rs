@@ -5,21 +5,24 @@
 
 use super::backend::{self, Backends};
 use super::control::Published;
+use super::fronts::Fronts;
 use super::host::ShardHost;
 use super::logs::{self, Around, LogError, VolumeLog};
 use super::mirror::{self, Looked, MIRROR_OPS_MAX};
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use crate::profile::Given;
-use forebay_core::{Cache, CacheConfig, FrameId, VolumeConfig, VolumeId};
-use forebay_engine::attach::{AttachOptions, Attached, Identity, Notice, attach};
+use forebay_core::{Cache, CacheConfig, FrameId, Limits as CacheLimits, Profile, SplitConfig, VolumeConfig, VolumeId};
+use forebay_engine::attach::{AttachOptions, Attached, Identity, Notice, VolumeFacts, attach, random_side};
 use forebay_engine::device::Device;
+use forebay_engine::devices::absent::Absent;
 use forebay_engine::devices::file::FileDevice;
 use forebay_engine::devices::paced::Paced;
 use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
 use forebay_engine::state::GenerationFile;
 use forebay_nbd::{ConnectionLimits, Export, FrontConfig, InboxSender, NbdFront, inbox};
+use forebay_s3::Pool;
 use forebay_uring::{Arena, Limits, Wake, monotonic_ns};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
@@ -31,6 +34,10 @@ const CACHE_NAME: &str = "cache";
 pub(super) const PUBLISH_NS: u64 = 100_000_000;
 /// Commands that may wait for the shard.
 const COMMANDS_MAX: usize = 64;
+/// The object space's name on the cache disk. No volume is called so.
+const SPACE_NAME: &str = "s3:";
+/// Its pages: the most that a volume has, in whole steps of the ring that gives them out.
+const SPACE_PAGES: u64 = (1 << 32) - 64;
 /// Operations that the cache disk may have under way; the rest waits in the device.
 const DISK_OPS_MAX: u32 = 512;
 
@@ -43,9 +50,17 @@ pub(super) struct Started {
     pub(super) paces: Paces,
     /// The write-back logs, by volume.
     pub(super) logs: Vec<Option<VolumeLog>>,
+    /// The way to the objects, if there is a gateway.
+    pub(super) objects: Option<Objects>,
 }
 
-type Running = Shard<RingReactor, NbdFront>;
+/// What a gateway needs of the shard.
+pub(super) struct Objects {
+    pub(super) pool: Pool,
+    pub(super) space_bytes: u64,
+}
+
+type Running = Shard<RingReactor, Fronts>;
 
 /// Builds the shard, tells how that went, and runs it until it is told to end.
 pub(super) fn run(
@@ -84,7 +99,7 @@ pub(super) fn run(
 
 /// Copies what the shard has seen to where others read it. Whether the shard is to end.
 fn publish(shard: &mut Running, now_ns: u64, published: &Mutex<Published>) -> bool {
-    let counters = *shard.front().counters();
+    let counters = *shard.front().nbd.counters();
     let cache = shard.cache();
     let mut to = published.lock().unwrap_or_else(PoisonError::into_inner);
     to.stats.clone_from(cache.stats());
@@ -102,7 +117,7 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let page_bytes = settings.cache.page_bytes;
     let front = front_config(settings, &budget, page_bytes);
     let backend_ops: u32 = settings.volumes.iter().map(|volume| backend::ops_max(settings, volume)).sum();
-    let volumes = settings.volumes.len() as u32;
+    let volumes = settings.volumes.len() as u32 + u32::from(settings.s3.is_some());
     let mirror_ops = settings.cache.log_mirror.as_ref().map_or(0, |_| MIRROR_OPS_MAX);
     let ops_max = front.ops_max() + DISK_OPS_MAX + mirror_ops + backend_ops + 8;
     let mut reactor = RingReactor::new(Limits { ops_max, fds_max: settings.limits.clients_max + volumes * 20 + 64 })?;
@@ -116,8 +131,15 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let mut backends = backend::open_all(settings, &mut reactor, frames_id, frames + metadata)?;
     let mirror = mirror::look(settings, &backends.facts, options.force_format, wake.clone()).map_err(LogError::from)?;
     let identity = mirror.as_ref().and_then(Looked::identity);
+    let space_bytes = SPACE_PAGES * u64::from(page_bytes);
+    if settings.s3.is_some() {
+        backends.facts.push(space_facts(space_bytes)?);
+    }
     let attached = attach_disk(settings, options, &backends, identity)?;
-    let config = cache_config(settings, given, &budget, &backends, attached.as_ref());
+    let mut config = cache_config(settings, given, &budget, &backends, attached.as_ref());
+    if settings.s3.is_some() {
+        config.volumes.push(space_config(space_bytes, &config, attached.as_ref()));
+    }
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
 
@@ -139,18 +161,26 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let nbd_front = NbdFront::new(reactor.port(front.ops_max()), frames_id, inbox, front)?;
     let (commands, receiver): (SyncSender<Command>, Receiver<Command>) = sync_channel(COMMANDS_MAX);
     let exports = exports(settings, &backends);
+    let (mut gateway, mut objects) = (None, None);
+    if settings.s3.is_some() {
+        let space = VolumeId(backends.devices.len() as u16);
+        backends.devices.push(Box::new(Absent::new(space_bytes)));
+        let frames_max = budget.s3_frames as usize;
+        let (pool, front) = Pool::new(Rc::clone(&arena), space, wake.clone(), page_bytes, frames_max);
+        (gateway, objects) = (Some(front), Some(Objects { pool, space_bytes }));
+    }
     let parts = ShardParts {
         cache,
         arena,
         metadata_frame: FrameId(frames),
         reactor,
-        front: nbd_front,
+        front: Fronts { nbd: nbd_front, gateway },
         disk,
         backends: backends.devices,
         host: Box::new(host),
         commands: Some(receiver),
     };
-    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake, paces, logs }))
+    Ok((Shard::new(parts, &config), Started { exports, inbox: inbox_sender, commands, wake, paces, logs, objects }))
 }
 
 fn front_config(settings: &Settings, budget: &crate::budget::Budget, page_bytes: u32) -> FrontConfig {
@@ -159,7 +189,11 @@ fn front_config(settings: &Settings, budget: &crate::budget::Budget, page_bytes:
         page_bytes,
         request_bytes_max: CacheConfig::request_bytes_max_of(page_bytes),
         clients_max,
-        connection: ConnectionLimits::share(requests_max, budget.transit_frames as u32, clients_max),
+        connection: ConnectionLimits::share(
+            requests_max,
+            (budget.transit_frames - budget.s3_frames) as u32,
+            clients_max,
+        ),
     }
 }
 
@@ -186,7 +220,8 @@ fn attach_disk(
         intent_map: settings.cache.intent_map,
         identity,
     })?;
-    for notice in &attached.notices {
+    let is_told = |notice: &&Notice| !matches!(notice, Notice::VolumeCold { volume, .. } if volume == SPACE_NAME);
+    for notice in attached.notices.iter().filter(is_told) {
         tracing::info!(disk = %disk.path.display(), "{}", describe(notice));
     }
     Ok(Some(attached))
@@ -238,9 +273,39 @@ fn cache_config(
         disk_policy: settings.cache.disk_policy,
         admission: settings.admission,
         volumes: settings.volumes.iter().enumerate().map(volume).collect(),
-        limits: settings.limits.cache,
+        limits: CacheLimits {
+            requests_max: settings.limits.cache.requests_max + budget.s3_frames as u32,
+            ..settings.limits.cache
+        },
         intent_map: settings.cache.intent_map,
         seed: monotonic_ns(),
+    }
+}
+
+/// Objects are known to one run of the gateway: their pages are nobody's in the next.
+fn space_facts(space_bytes: u64) -> Result<VolumeFacts, StartError> {
+    Ok(VolumeFacts {
+        name: SPACE_NAME.to_owned(),
+        backend: SPACE_NAME.to_owned(),
+        identity: random_side()?,
+        bytes: space_bytes,
+        mtime_ns: 0,
+        log_bytes: 0,
+    })
+}
+
+fn space_config(space_bytes: u64, config: &CacheConfig, attached: Option<&Attached>) -> VolumeConfig {
+    let id = VolumeId(config.volumes.len() as u16);
+    VolumeConfig {
+        space: attached.map_or(u32::from(id.0) + 1, |attached| attached.disk.space(id)),
+        bytes: space_bytes,
+        mode: forebay_core::WriteMode::ReadOnly,
+        region_bytes: attached
+            .map_or_else(|| CacheConfig::region_bytes_for(space_bytes), |attached| attached.disk.region_bytes(id)),
+        in_flight_regions: Vec::new(),
+        range_bytes_max: u64::MAX,
+        split: SplitConfig::default(),
+        profile: Profile::default(),
     }
 }
 

@@ -106,6 +106,14 @@ fn told(settings: &Settings, budget: &Budget) -> String {
         .iter()
         .map(|volume| vec![volume.name.clone(), volume.mode.name().to_owned(), volume.backend.to_string()])
         .collect();
-    out.push_str(&table::render(&["VOLUME", "MODE", "BACK END"], &volumes));
+    if !volumes.is_empty() {
+        out.push_str(&table::render(&["VOLUME", "MODE", "BACK END"], &volumes));
+    }
+    if let Some(s3) = &settings.s3 {
+        let row = vec![s3.listen.to_string(), s3.backend.clone()];
+        let between = if volumes.is_empty() { "" } else { "\n" };
+        out.push_str(between);
+        out.push_str(&table::render(&["S3 GATEWAY", "STORE"], &[row]));
+    }
     out
 }

@@ -1,0 +1,319 @@
+//! Serving: one request, from its head to the body of its answer.
+//!
+//! How: what it is about ([`Target`]) decides.
+//! - A read of an object has a plan ([`Plan`]): it is answered from the cache, at once or after the store was asked whether it may be, or passed
+//!   on, and its answer kept on its way.
+//! - What may change something is passed on, and unlinks what it names before it leaves; its change ends with its answer's last byte.
+//! - All else is passed on.
+//!
+//! Of several reads of the same that find nothing, one goes to the store at first; the others are confirmed then, and get its
+//! bytes as they come ([`crate::flight`]).
+//!
+//! `X-Cache` tells which: HIT (from the cache), REVALIDATED (likewise; the store was asked, though its yes is believed for a while otherwise),
+//! PARTIAL (some of it from the store), MISS (from the store, and kept), BYPASS (from the store; `Cache-Status` says why nothing is
+//! kept).
+
+use crate::backend::{BackEnd, BackEndError};
+use crate::body::{Body, passed_on, whole};
+use crate::cached::Cached;
+use crate::failure::{self, Failure};
+use crate::fetch::Origin;
+use crate::flight::Lead;
+use crate::hit::Hit;
+use crate::keep::Keeping;
+use crate::small::SMALL_BYTES_MAX;
+use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Plan, Read, Target, Verb, Who, lifetime_s};
+use http_body_util::{BodyExt, Either, Empty};
+use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// Of a request to the store: the client's, or none.
+pub(crate) type Sent = Either<Incoming, Empty<Bytes>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    /// Names that buckets may stand before in `Host`.
+    pub(crate) names: Vec<String>,
+    pub(crate) backend: Arc<BackEnd<Sent>>,
+    pub(crate) cached: Option<Arc<Cached>>,
+}
+
+/// A read of an object, on its way.
+struct Asked {
+    cached: Arc<Cached>,
+    backend: Arc<BackEnd<Sent>>,
+    read: Read,
+    /// The client's, as it came; its body is empty.
+    head: Parts,
+}
+
+impl Serving {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let uri = request.uri();
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
+        let path = uri.path().to_owned();
+        let answered = match &self.cached {
+            None => self.pass(request, "off").await,
+            Some(cached) => match Read::of(&target, uri.query(), request.headers()) {
+                Some(read) => {
+                    let cached = Arc::clone(cached);
+                    self.read(cached, read, request).await
+                }
+                None if target.verb == Verb::Change => self.change(cached, &target, request).await,
+                None => self.pass(request, "not-an-object").await,
+            },
+        };
+        answered.unwrap_or_else(|error| match error {
+            BackEndError::Address { .. } => failure::answer(Failure::BadRequest, &path, &error.to_string()),
+            BackEndError::Away { .. } | BackEndError::Late { .. } => {
+                tracing::debug!(%error, "no answer");
+                failure::answer(Failure::BackEndAway, &path, self.backend.address())
+            }
+        })
+    }
+
+    async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
+        let answer = self.backend.ask(request.map(Either::Left)).await?;
+        Ok(passed(answer, why))
+    }
+
+    /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
+    async fn change(
+        &self,
+        cached: &Arc<Cached>,
+        target: &Target,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, BackEndError> {
+        let change = cached.objects().changing(target);
+        let changing = Changing { cached: Arc::clone(cached), change };
+        let answer = self.pass(request, "change").await?;
+        // A store may answer 200 before it is done, and say in the body how it went.
+        Ok(answer.map(|body| Until { body, _changing: changing }.boxed_unsync()))
+    }
+
+    async fn read(
+        &self,
+        cached: Arc<Cached>,
+        read: Read,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, BackEndError> {
+        let plan = plan(&cached, &read, &request);
+        if let Plan::Pass(why) = plan {
+            return self.pass(request, why).await;
+        }
+        let (mut plan, mut leading) = (plan, None);
+        let question = || (read.name.clone(), read.version_id.clone(), read.asked);
+        let is_alone = read.head || !read.conditions.is_empty();
+        let mut here = here(&cached, &read, &plan).await;
+        if matches!(here, Here::No) && !is_alone {
+            match cached.flights.lead(question()).await {
+                Lead::Own(own) => leading = Some(own),
+                Lead::Other => {
+                    plan = self::plan(&cached, &read, &request);
+                    here = self::here(&cached, &read, &plan).await;
+                }
+            }
+        }
+        let asked = Asked { cached, backend: Arc::clone(&self.backend), read, head: request.into_parts().0 };
+        let answer = match plan {
+            Plan::Pass(_) => unreachable!("it is passed on"),
+            Plan::Learn(learning) => self.learn(asked, learning).await,
+            Plan::Confirm(held) | Plan::Serve(held, _) if matches!(here, Here::No) => {
+                self.learn(asked, held.learning).await
+            }
+            Plan::Confirm(held) => self.confirm(asked, held, here).await,
+            Plan::Serve(held, confirmed_ns) => {
+                let age_s = asked.cached.now_ns().saturating_sub(confirmed_ns) / 1_000_000_000;
+                let mut answer = asked.answer(held, None, here, "HIT");
+                answer.headers_mut().insert(AGE, HeaderValue::from(age_s));
+                Ok(answer)
+            }
+        };
+        // Others may look now.
+        drop(leading);
+        answer
+    }
+
+    /// As it came; what is answered is kept.
+    async fn learn(&self, asked: Asked, learning: Learning) -> Result<Response<Body>, BackEndError> {
+        let answer = self.backend.ask(asked.request()).await?;
+        Ok(asked.learned(answer, learning))
+    }
+
+    /// With the condition that it is another version.
+    async fn confirm(&self, asked: Asked, held: Held, here: Here) -> Result<Response<Body>, BackEndError> {
+        let mut request = asked.request();
+        let Ok(etag) = HeaderValue::from_str(&held.etag) else { return self.learn(asked, held.learning).await };
+        request.headers_mut().insert(IF_NONE_MATCH, etag);
+        let answer = self.backend.ask(request).await?;
+        if answer.status() != StatusCode::NOT_MODIFIED {
+            return Ok(asked.learned(answer, held.learning));
+        }
+        let confirmed = asked.cached.objects().confirmed(&asked.read, &held, answer.headers());
+        match confirmed {
+            Confirmed::Serve => {
+                let told = if asked.cached.metadata_ttl.is_zero() { "HIT" } else { "REVALIDATED" };
+                Ok(asked.answer(held, Some(answer.headers()), here, told))
+            }
+            Confirmed::Again => self.learn(asked, held.learning).await,
+        }
+    }
+}
+
+impl Asked {
+    /// The client's request.
+    fn request(&self) -> Request<Sent> {
+        Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
+    }
+
+    /// From the cache, and from the store what it lacks.
+    fn answer(self, held: Held, confirmation: Option<&HeaderMap>, here: Here, told: &'static str) -> Response<Body> {
+        let told = if matches!(here, Here::Part) { "PARTIAL" } else { told };
+        let (status, part) = (held.status, held.part.clone());
+        let headers = held.told(&self.read, confirmation);
+        let mut answer = match status {
+            StatusCode::PRECONDITION_FAILED if !self.read.head => {
+                failure::answer(Failure::PreconditionFailed, self.head.uri.path(), "")
+            }
+            _ if held.has_body() && !self.read.head => {
+                if let Here::AtHand(bytes) = here {
+                    Response::new(whole(bytes.slice(part.start as usize..part.end as usize)))
+                } else {
+                    let origin = Origin { cached: self.cached, backend: self.backend, held, head: self.head };
+                    Response::new(Hit::new(origin, part.clone()).boxed_unsync())
+                }
+            }
+            _ => Response::new(whole("")),
+        };
+        *answer.status_mut() = status;
+        if status != StatusCode::PRECONDITION_FAILED {
+            *answer.headers_mut() = headers;
+        }
+        if self.read.head && status.is_success() {
+            answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
+        }
+        answer.headers_mut().insert(X_CACHE, HeaderValue::from_static(told));
+        answer
+    }
+
+    /// From the store, and kept if it may be.
+    fn learned(self, answer: Response<Incoming>, learning: Learning) -> Response<Body> {
+        let learned = self.cached.objects().learned(&self.read, &learning, answer.status(), answer.headers());
+        match learned {
+            Learned::Keep(kept) => {
+                told(answer.map(|body| Keeping::new(self.cached, kept, body).boxed_unsync()), "MISS")
+            }
+            Learned::Known => told(answer.map(passed_on), "MISS"),
+            Learned::Not(why) => passed(answer, why),
+        }
+    }
+}
+
+/// How much of an answer is here, or on its way.
+#[derive(Debug)]
+enum Here {
+    /// A copy of the whole object.
+    AtHand(Bytes),
+    All,
+    /// At least half.
+    Part,
+    No,
+}
+
+async fn here(cached: &Cached, read: &Read, plan: &Plan) -> Here {
+    let (Plan::Confirm(held) | Plan::Serve(held, _)) = plan else { return Here::No };
+    if read.head || !held.has_body() {
+        return Here::All;
+    }
+    if held.bytes <= SMALL_BYTES_MAX {
+        return cached.at_hand(held).await.map_or(Here::No, Here::AtHand);
+    }
+    let part = held.start + held.part.start..held.start + held.part.end;
+    let asked = part.end - part.start;
+    let missing = cached.missing(&part).await;
+    if missing == 0 {
+        return Here::All;
+    }
+    let missing = missing.saturating_sub(cached.flights.coming(held.id, &held.part));
+    match missing {
+        0 => Here::All,
+        missing if missing * 2 <= asked => Here::Part,
+        _ => Here::No,
+    }
+}
+
+fn plan(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
+    let mut objects = cached.objects();
+    let who = objects.has_permits().then(|| {
+        let (uri, headers) = (request.uri(), request.headers());
+        (Who::of(request.method(), uri, headers), lifetime_s(uri, headers, unix_s()))
+    });
+    objects.plan(cached.now_ns(), read, who)
+}
+
+fn passed(answer: Response<Incoming>, why: &'static str) -> Response<Body> {
+    let mut answer = told(answer.map(passed_on), "BYPASS");
+    let status = format!("forebay; fwd=bypass; detail={why}");
+    answer.headers_mut().insert(CACHE_STATUS, HeaderValue::try_from(status).expect("a word"));
+    answer
+}
+
+fn told(mut answer: Response<Body>, told: &'static str) -> Response<Body> {
+    answer.headers_mut().insert(X_CACHE, HeaderValue::from_static(told));
+    answer
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+}
+
+/// A change under way; it ends when this is dropped.
+struct Changing {
+    cached: Arc<Cached>,
+    change: Option<Change>,
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if let Some(change) = self.change.take() {
+            self.cached.objects().changed(change);
+        }
+    }
+}
+
+/// A body that ends a change.
+struct Until {
+    body: Body,
+    _changing: Changing,
+}
+
+impl HttpBody for Until {
+    type Data = Bytes;
+    type Error = crate::body::Failed;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

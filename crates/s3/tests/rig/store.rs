@@ -1,0 +1,196 @@
+//! A store of objects in memory that speaks just enough S3, remembers what it was asked, and misbehaves as told.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// One version of an object.
+#[derive(Clone)]
+pub(crate) struct Object {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) etag: String,
+    /// Headers of its answers.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// What it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) objects: BTreeMap<String, Object>,
+    /// Callers (`x-caller`) who may read nothing.
+    pub(crate) denied: Vec<String>,
+    pub(crate) seen: Vec<Seen>,
+    /// Bodies break off after so many bytes; so often.
+    pub(crate) breaks: Option<(usize, u32)>,
+    /// Bodies are sent in pieces with this pause between.
+    pub(crate) pause: Duration,
+    /// Ranges are not understood.
+    pub(crate) ignores_ranges: bool,
+    next_etag: u64,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Store {
+    inner: Arc<Mutex<Inner>>,
+    address: SocketAddr,
+}
+
+impl Store {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let store = Self { inner: Arc::default(), address: listener.local_addr().expect("an address") };
+        let serving = store.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let store = serving.clone();
+                std::thread::spawn(move || store.serve(stream));
+            }
+        });
+        store
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no thread died")
+    }
+
+    /// Another version of that name.
+    pub(crate) fn put(&self, path: &str, bytes: Vec<u8>) -> String {
+        let mut inner = self.inner();
+        inner.next_etag += 1;
+        let etag = format!("\"e{}\"", inner.next_etag);
+        let headers = vec![("Content-Type".to_owned(), "text/test".to_owned())];
+        inner.objects.insert(path.to_owned(), Object { bytes: Arc::new(bytes), etag: etag.clone(), headers });
+        etag
+    }
+
+    /// What it was asked since this was called last.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.inner().seen)
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        stream.set_nodelay(true).expect("a socket");
+        let mut back = stream.try_clone().expect("a socket");
+        let mut stream = BufReader::new(stream);
+        while let Some((seen, body)) = request(&mut stream) {
+            self.inner().seen.push(seen.clone());
+            if self.answer(&seen, body, &mut back).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` when the connection is to end.
+    fn answer(&self, seen: &Seen, body: Vec<u8>, back: &mut TcpStream) -> Option<()> {
+        let path = seen.path.split('?').next().unwrap_or_default().to_owned();
+        let caller = seen.header("x-caller").unwrap_or_default().to_owned();
+        if self.inner().denied.contains(&caller) {
+            return send(back, "403 Forbidden", &[], b"<Error><Code>AccessDenied</Code></Error>");
+        }
+        if seen.method == "PUT" {
+            let etag = self.put(&path, body);
+            return send(back, "200 OK", &[("ETag".into(), etag)], b"");
+        }
+        let Some(object) = self.inner().objects.get(&path).cloned() else {
+            return send(back, "404 Not Found", &[], b"<Error><Code>NoSuchKey</Code></Error>");
+        };
+        let mut headers = object.headers.clone();
+        headers.push(("ETag".into(), object.etag.clone()));
+        if seen.header("if-match").is_some_and(|it| it != object.etag) {
+            return send(back, "412 Precondition Failed", &[], b"<Error/>");
+        }
+        if seen.header("if-none-match").is_some_and(|it| it == object.etag) {
+            return send(back, "304 Not Modified", &headers, b"");
+        }
+        let length = object.bytes.len();
+        let range = seen.header("range").filter(|_| !self.inner().ignores_ranges).map(|it| range_of(it, length));
+        let status = if range.is_some() { "206 Partial Content" } else { "200 OK" };
+        let part = range.clone().unwrap_or(0..length);
+        if range.is_some() {
+            headers.push(("Content-Range".into(), format!("bytes {}-{}/{length}", part.start, part.end - 1)));
+        }
+        headers.push(("Content-Length".into(), part.len().to_string()));
+        head(back, status, &headers)?;
+        if seen.method == "HEAD" { Some(()) } else { self.send_body(back, &object.bytes[part]) }
+    }
+
+    fn send_body(&self, back: &mut TcpStream, bytes: &[u8]) -> Option<()> {
+        let breaks = self.inner().breaks;
+        let pause = self.inner().pause;
+        if let Some((after, times)) = breaks.filter(|(after, _)| *after < bytes.len()) {
+            self.inner().breaks = (times > 1).then_some((after, times - 1));
+            back.write_all(&bytes[..after]).ok()?;
+            return None;
+        }
+        if pause.is_zero() {
+            return back.write_all(bytes).ok();
+        }
+        for piece in bytes.chunks(64 << 10) {
+            back.write_all(piece).ok()?;
+            std::thread::sleep(pause);
+        }
+        Some(())
+    }
+}
+
+fn range_of(text: &str, length: usize) -> Range<usize> {
+    let (first, last) = text.strip_prefix("bytes=").and_then(|it| it.split_once('-')).expect("a range");
+    let first = first.parse().expect("a range from somewhere");
+    first..last.parse().map_or(length, |last: usize| (last + 1).min(length))
+}
+
+fn request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<u8>)> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if line.trim_end().is_empty() {
+            break;
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    let mut words = lines.first()?.split(' ');
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let split = |line: &String| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let seen = Seen { method, path, headers: lines[1..].iter().filter_map(split).collect() };
+    let mut body = vec![0; seen.header("content-length").map_or(0, |it| it.parse().expect("a length"))];
+    stream.read_exact(&mut body).ok()?;
+    Some((seen, body))
+}
+
+fn head(back: &mut TcpStream, status: &str, headers: &[(String, String)]) -> Option<()> {
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    back.write_all(format!("HTTP/1.1 {status}\r\n{lines}\r\n").as_bytes()).ok()
+}
+
+fn send(back: &mut TcpStream, status: &str, headers: &[(String, String)], body: &[u8]) -> Option<()> {
+    let mut headers = headers.to_vec();
+    if !status.starts_with("304") {
+        headers.push(("Content-Length".into(), body.len().to_string()));
+    }
+    head(back, status, &headers)?;
+    back.write_all(body).ok()
+}
