@@ -3,14 +3,16 @@
 //! Why more than one: a store may tell a checksum of the whole object that it does not tell with a part of it, and tells checksums at all
 //! only to who asks. So what was answered to one kind of request is told to the same kind.
 //!
-//! How: the headers of an answer are kept but for those that are of one answer only. A kind whose headers are not
-//! known is answered as the other one, if it was told nothing that may depend on the kind.
+//! How: the headers of an answer are kept but for those that are of one answer only. A part whose headers are not known is told what the whole
+//! was, if that is nothing that may depend on the kind. A range that happens to be all of the object is a kind of its own: some stores tell
+//! its checksum, some do not.
 
 use http::header::{
     ACCEPT_RANGES, AGE, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, DATE, HeaderMap, HeaderName, LAST_MODIFIED,
     SET_COOKIE, TRANSFER_ENCODING, VARY,
 };
 use httpdate::HttpDate;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Headers of one answer, not of the object.
@@ -38,19 +40,40 @@ const VARIES: [&str; 3] = ["origin", "access-control-request-headers", "access-c
 pub(crate) struct Kind {
     /// Checksums are to be told.
     pub(crate) checksums: bool,
-    /// Of a part.
-    pub(crate) ranged: bool,
+    /// What of the object is asked for.
+    pub(crate) of: Of,
+}
+
+/// What of an object is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Whole,
+    /// A range that is less than all.
+    Part,
+    /// A range that is all.
+    WholeRange,
+}
+
+impl Of {
+    /// What a range is, if it is asked for by one, of an object of so many bytes.
+    pub(crate) fn of(ranged: bool, part: &Range<u64>, bytes: u64) -> Self {
+        match (ranged, part.end - part.start == bytes) {
+            (false, _) => Self::Whole,
+            (true, true) => Self::WholeRange,
+            (true, false) => Self::Part,
+        }
+    }
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Heads {
-    of: [Option<Arc<HeaderMap>>; 4],
+    of: [Option<Arc<HeaderMap>>; 6],
     last_modified: Option<HttpDate>,
 }
 
 fn place(kind: Kind) -> usize {
-    usize::from(kind.checksums) * 2 + usize::from(kind.ranged)
+    usize::from(kind.checksums) * 3 + kind.of as usize
 }
 
 /// When the object was changed last, as an answer says.
@@ -76,13 +99,13 @@ impl Heads {
 
     /// What to tell a request of that kind.
     pub(crate) fn find(&self, kind: Kind) -> Option<Arc<HeaderMap>> {
-        let other = Kind { ranged: !kind.ranged, ..kind };
         let may_differ = |headers: &HeaderMap| {
             headers.keys().any(|name| OF_KIND.iter().any(|prefix| name.as_str().starts_with(prefix)))
         };
         let own = self.of[place(kind)].clone();
         // A part's headers may lack what the whole would have been told; the whole's have it.
-        own.or_else(|| self.of[place(other)].clone().filter(|it| kind.ranged && !may_differ(it)))
+        let whole = Kind { of: Of::Whole, ..kind };
+        own.or_else(|| self.of[place(whole)].clone().filter(|it| !may_differ(it)))
     }
 
     /// When the object was changed last.
@@ -117,8 +140,8 @@ pub(crate) fn told(kept: &HeaderMap, confirmation: Option<&HeaderMap>) -> Header
 mod tests {
     use super::*;
 
-    const WHOLE: Kind = Kind { checksums: false, ranged: false };
-    const PART: Kind = Kind { checksums: false, ranged: true };
+    const WHOLE: Kind = Kind { checksums: false, of: Of::Whole };
+    const PART: Kind = Kind { checksums: false, of: Of::Part };
 
     fn headers(given: &[(&str, &str)]) -> HeaderMap {
         let each = given.iter();
@@ -132,10 +155,13 @@ mod tests {
         heads.learn(WHOLE, &headers(&[("content-type", "a"), ("content-length", "3"), ("x-amz-request-id", "1")]));
         let found = heads.find(PART).expect("known");
         assert_eq!(*found, headers(&[("content-type", "a")]));
-        let asked = Kind { checksums: true, ranged: false };
+        let asked = Kind { checksums: true, of: Of::Whole };
         assert!(heads.find(asked).is_none());
         heads.learn(asked, &headers(&[("x-amz-checksum-crc32", "x")]));
-        assert!(heads.find(asked).is_some() && heads.find(Kind { ranged: true, ..asked }).is_none());
+        for of in [Of::Part, Of::WholeRange] {
+            assert!(heads.find(Kind { of, ..asked }).is_none(), "{of:?}");
+        }
+        assert!(heads.find(asked).is_some());
         let mut heads = Heads::default();
         heads.learn(PART, &headers(&[("content-type", "a")]));
         assert!(heads.find(WHOLE).is_none(), "the whole may have more");

@@ -17,7 +17,7 @@
 use crate::catalogue::{Catalogue, Identity, VersionId};
 use crate::change::{Change, Changes, Stamp};
 use crate::condition::Verdict;
-use crate::head::{self, Kind};
+use crate::head::{self, Kind, Of};
 use crate::permit::{Permits, Who};
 use crate::range::content_range;
 use crate::read::{Asked, Read};
@@ -215,7 +215,8 @@ impl Objects {
             Asked::Unclear => return None,
         };
         let ranged = asked != Asked::Whole;
-        let headers = self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, ranged })?;
+        let headers =
+            self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, of: Of::of(ranged, &part, bytes) })?;
         let status = match verdict {
             Verdict::NotModified => StatusCode::NOT_MODIFIED,
             Verdict::Failed => StatusCode::PRECONDITION_FAILED,
@@ -377,7 +378,7 @@ impl Answer {
             return Err("version-id");
         }
         let identity = Identity { name: read.name.clone(), etag: etag.into(), version_id, bytes };
-        let kind = Kind { checksums: read.checksums, ranged };
+        let kind = Kind { checksums: read.checksums, of: Of::of(ranged, &part, bytes) };
         Ok(Self { identity, part, kind, bytes_follow: !read.head })
     }
 }
