@@ -152,7 +152,7 @@ pub const KEYS: &[Key] = &[
     key("s3.metadata_ttl", Kind::Time(0, HOUR), Default("0s"),
         "For how long the store's answer that a caller may read an object, and which version it is, is believed for the same request. 0s: \
          the store is asked for each hit."),
-    key("s3.connections_max", Kind::Count(1, 65536), Default("4096"),
+    key("s3.connections_max", Kind::Count(1, 65536), Default("1024"),
         "Connections of S3 clients at one time; further ones are told to slow down."),
     key("s3.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),
         "A store that does not begin to answer for this long is away: the client gets 503."),

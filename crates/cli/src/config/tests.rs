@@ -543,7 +543,7 @@ fn a_profile_is_read_before_anything_is_served() {
 fn a_gateway_needs_no_volume() {
     let settings = sound("[s3]\nlisten = \"127.0.0.1:9000\"\nbackend = \"http://store:9000\"\n");
     let s3 = settings.s3.as_ref().expect("a gateway");
-    assert_eq!((s3.metadata_ttl_ns, s3.connections_max, s3.timeout_ns), (0, 4096, 30_000_000_000));
+    assert_eq!((s3.metadata_ttl_ns, s3.connections_max, s3.timeout_ns), (0, 1024, 30_000_000_000));
     assert!(settings.volumes.is_empty() && settings.budget().s3_frames > 0);
     assert_eq!(sound(SOUND).budget().s3_frames, 0);
 }
