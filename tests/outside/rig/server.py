@@ -44,6 +44,8 @@ def config_text(tables, volumes):
     """A configuration: `tables` maps "cache" and so on to keys; keys that are None are left out."""
     lines = []
     for table, keys in tables.items():
+        if not keys:
+            continue
         lines.append(f"[{table}]")
         lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
     for volume in volumes:
@@ -67,13 +69,13 @@ def free_port():
 class Forebay:
     """A server with its configuration; it can be started again and again.
 
-    cache, limits, admission, listen: keys of those tables, over the defaults here (a memory tier of 64 MiB, a disk
+    cache, limits, admission, listen, s3: keys of those tables, over the defaults here (a memory tier of 64 MiB, a disk
     tier of 256 MiB in a file of the rig, one unix socket). `inside`: words that start a program elsewhere.
     """
 
     inside = ()
 
-    def __init__(self, rig, volumes, cache=None, limits=None, admission=None, listen=None, name="forebay"):
+    def __init__(self, rig, volumes, cache=None, limits=None, admission=None, listen=None, s3=None, name="forebay"):
         self.rig = rig
         self.name = name
         self.volumes = volumes
@@ -91,6 +93,7 @@ class Forebay:
             "admission": admission or {},
             "listen": {"unix": self.socket, **(listen or {})},
             "admin": {"listen": f"127.0.0.1:{self.port}"},
+            "s3": s3 or {},
             "limits": limits or {},
             "log": {"level": "info", "format": "json"},
         }

@@ -1,0 +1,78 @@
+"""An S3 store: versitygw over a directory of the test, and other people's S3 clients."""
+
+import os
+import socket
+from pathlib import Path
+
+from .process import run
+from .server import free_port
+from .verdict import check, eventually, skip
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+KEY, SECRET = "forebaytest", "forebaysecret"
+
+
+def _made(script, seconds):
+    """What a script that installs something prints; the test is skipped where it cannot."""
+    done = run(SCRIPTS / script, ok=(0, 1), seconds=seconds)
+    if done.returncode != 0:
+        skip(f"{script}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def s3_clients():
+    """The directory of boto3's python, aws, s3cmd and rclone."""
+    return _made("s3-clients", 280)
+
+
+class Store:
+    """A store that listens on a port of its own; KEY and SECRET are its owner's."""
+
+    def __init__(self, rig, name="store"):
+        self.rig, self.name = rig, name
+        self.program = _made("versitygw", 280)
+        self.port = free_port()
+        self.process = None
+
+    def uri(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        directories = [self.rig.path(f"{self.name}.{part}") for part in ("iam", "versions", "data")]
+        for directory in directories:
+            directory.mkdir(exist_ok=True)
+        iam, versions, data = directories
+        self.process = self.rig.start(
+            self.program, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--iam-dir", iam,
+            "--keep-alive", "posix", "--versioning-dir", versions, data, name=self.name,
+        )
+        eventually(self._answers, "versitygw listens")
+
+    def kill(self):
+        self.process.kill()
+
+    def user(self, key, secret):
+        """Somebody else with an account."""
+        run(
+            self.program, "admin", "--access", KEY, "--secret", SECRET, "--endpoint-url", self.uri(), "create-user", "--access", key, "--secret",
+            secret, "--role", "user",
+        )
+
+    def _answers(self):
+        check(self.process.alive(), f"versitygw ended: {self.process.tail()}")
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def s3_environment(directory):
+    """What S3 clients look at, and nothing of the machine's own."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(directory / "no-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(directory / "no-credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "HOME": str(directory),
+        "PATH": os.environ["PATH"],
+    }
