@@ -56,8 +56,8 @@ pub(crate) enum Of {
 
 impl Of {
     /// What a range is, if it is asked for by one, of an object of so many bytes.
-    pub(crate) fn of(ranged: bool, part: &Range<u64>, bytes: u64) -> Self {
-        match (ranged, part.end - part.start == bytes) {
+    pub(crate) fn range(is_asked: bool, part: &Range<u64>, bytes: u64) -> Self {
+        match (is_asked, part.end - part.start == bytes) {
             (false, _) => Self::Whole,
             (true, true) => Self::WholeRange,
             (true, false) => Self::Part,

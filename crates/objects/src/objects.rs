@@ -216,7 +216,7 @@ impl Objects {
         };
         let ranged = asked != Asked::Whole;
         let headers =
-            self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, of: Of::of(ranged, &part, bytes) })?;
+            self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, of: Of::range(ranged, &part, bytes) })?;
         let status = match verdict {
             Verdict::NotModified => StatusCode::NOT_MODIFIED,
             Verdict::Failed => StatusCode::PRECONDITION_FAILED,
@@ -378,7 +378,7 @@ impl Answer {
             return Err("version-id");
         }
         let identity = Identity { name: read.name.clone(), etag: etag.into(), version_id, bytes };
-        let kind = Kind { checksums: read.checksums, of: Of::of(ranged, &part, bytes) };
+        let kind = Kind { checksums: read.checksums, of: Of::range(ranged, &part, bytes) };
         Ok(Self { identity, part, kind, bytes_follow: !read.head })
     }
 }
