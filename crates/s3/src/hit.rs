@@ -12,14 +12,15 @@
 use crate::body::Failed;
 use crate::cached::Cached;
 use crate::fetch::{Fetched, Origin};
+use crate::on_the_way::OnTheWay;
 use crate::pool::Page;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// The most that is read at once.
@@ -123,57 +124,6 @@ impl Hit {
     fn send(&mut self, piece: Bytes) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         self.bytes_left -= piece.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(piece))))
-    }
-}
-
-/// Bytes that were given out and are not sent yet. HTTP's library gathers what it is given, so that it would borrow more than its client is
-/// worth.
-#[derive(Debug, Default)]
-struct OnTheWay {
-    state: Mutex<(u64, Option<Waker>)>,
-}
-
-/// Some of them.
-struct Piece {
-    bytes: Bytes,
-    on_the_way: Arc<OnTheWay>,
-}
-
-impl OnTheWay {
-    fn state(&self) -> MutexGuard<'_, (u64, Option<Waker>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether there are so many; then the task is woken when there are fewer.
-    fn is_full(&self, bytes_max: u64, context: &Context<'_>) -> bool {
-        let mut state = self.state();
-        let is_full = state.0 >= bytes_max;
-        if is_full {
-            state.1 = Some(context.waker().clone());
-        }
-        is_full
-    }
-
-    fn follow(this: &Arc<Self>, bytes: Bytes) -> Bytes {
-        this.state().0 += bytes.len() as u64;
-        Bytes::from_owner(Piece { bytes, on_the_way: Arc::clone(this) })
-    }
-}
-
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        let mut state = self.on_the_way.state();
-        state.0 -= self.bytes.len() as u64;
-        if let Some(waker) = state.1.take() {
-            drop(state);
-            waker.wake();
-        }
     }
 }
 

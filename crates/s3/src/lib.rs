@@ -18,6 +18,7 @@ mod flight;
 mod gateway;
 mod hit;
 mod keep;
+mod on_the_way;
 mod pool;
 mod serving;
 mod small;

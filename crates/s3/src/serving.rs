@@ -21,6 +21,7 @@ use crate::fetch::Origin;
 use crate::flight::Lead;
 use crate::hit::Hit;
 use crate::keep::Keeping;
+use crate::on_the_way::Paced;
 use crate::small::SMALL_BYTES_MAX;
 use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Plan, Read, Target, Verb, Who, lifetime_s};
 use http_body_util::{BodyExt, Either, Empty};
@@ -212,7 +213,7 @@ impl Asked {
         let learned = self.cached.objects().learned(&self.read, &learning, answer.status(), answer.headers());
         match learned {
             Learned::Keep(kept) => {
-                told(answer.map(|body| Keeping::new(self.cached, kept, body).boxed_unsync()), "MISS")
+                told(answer.map(|body| Paced::new(Keeping::new(self.cached, kept, body)).boxed_unsync()), "MISS")
             }
             Learned::Known => told(answer.map(passed_on), "MISS"),
             Learned::Not(why) => passed(answer, why),
