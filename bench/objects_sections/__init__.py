@@ -1,0 +1,12 @@
+"""The sections of `bench/objects`: each measures one group of its bars."""
+
+from . import forward, large, miss, slow, small
+
+# In this order; a section is a function of (setting, report).
+SECTIONS = {
+    "large": large.measure,
+    "small": small.measure,
+    "forward": forward.measure,
+    "miss": miss.measure,
+    "slow": slow.measure,
+}
