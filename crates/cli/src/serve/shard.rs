@@ -34,7 +34,7 @@ const CACHE_NAME: &str = "cache";
 pub(super) const PUBLISH_NS: u64 = 100_000_000;
 /// Commands that may wait for the shard.
 const COMMANDS_MAX: usize = 64;
-/// The object space's name on the cache disk. No volume is called so.
+/// What the object space's name on the cache disk begins with. No volume is called so.
 const SPACE_NAME: &str = "s3:";
 /// Its pages: the most that a volume has, in whole steps of the ring that gives them out.
 const SPACE_PAGES: u64 = (1 << 32) - 64;
@@ -220,8 +220,7 @@ fn attach_disk(
         intent_map: settings.cache.intent_map,
         identity,
     })?;
-    let is_told = |notice: &&Notice| !matches!(notice, Notice::VolumeCold { volume, .. } if volume == SPACE_NAME);
-    for notice in attached.notices.iter().filter(is_told) {
+    for notice in &attached.notices {
         tracing::info!(disk = %disk.path.display(), "{}", describe(notice));
     }
     Ok(Some(attached))
@@ -282,12 +281,13 @@ fn cache_config(
     }
 }
 
-/// Objects are known to one run of the gateway: their pages are nobody's in the next.
+/// Objects are known to one run of the gateway, and addresses begin anew in the next. So it has another name each time: the pages of the one
+/// before are nobody's.
 fn space_facts(space_bytes: u64) -> Result<VolumeFacts, StartError> {
     Ok(VolumeFacts {
-        name: SPACE_NAME.to_owned(),
+        name: format!("{SPACE_NAME}{:016x}", random_side()?),
         backend: SPACE_NAME.to_owned(),
-        identity: random_side()?,
+        identity: 0,
         bytes: space_bytes,
         mtime_ns: 0,
         log_bytes: 0,
