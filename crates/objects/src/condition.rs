@@ -113,11 +113,7 @@ mod tests {
     const THEN: &str = "Tue, 01 Jan 2030 00:00:01 GMT";
 
     fn judge(given: &[(&str, &str)]) -> Verdict {
-        let mut headers = HeaderMap::new();
-        for (name, value) in given {
-            headers.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
-        }
-        Conditions::of(&headers).judge("\"a\"", THEN.parse().ok())
+        Conditions::of(&crate::headers(given)).judge("\"a\"", THEN.parse().ok())
     }
 
     #[test]

@@ -139,15 +139,10 @@ pub(crate) fn told(kept: &HeaderMap, confirmation: Option<&HeaderMap>) -> Header
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers;
 
     const WHOLE: Kind = Kind { checksums: false, of: Of::Whole };
     const PART: Kind = Kind { checksums: false, of: Of::Part };
-
-    fn headers(given: &[(&str, &str)]) -> HeaderMap {
-        let each = given.iter();
-        each.map(|(name, value)| (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value")))
-            .collect()
-    }
 
     #[test]
     fn a_part_is_told_what_the_whole_was_unless_that_may_differ() {

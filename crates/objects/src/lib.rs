@@ -35,3 +35,13 @@ pub use target::{Target, Verb};
 
 /// A request's or an answer's head is read as this crate's own types.
 pub use http;
+
+/// Headers, for tests.
+#[cfg(test)]
+fn headers(given: &[(&str, &str)]) -> http::HeaderMap {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in given {
+        headers.append(name.parse::<http::HeaderName>().expect("a name"), value.parse().expect("a value"));
+    }
+    headers
+}

@@ -174,15 +174,10 @@ mod tests {
     use super::*;
     use crate::catalogue::Name;
     use crate::change::Changes;
+    use crate::headers;
 
     fn who(uri: &str, given: &[(&str, &str)]) -> Who {
         Who::of(&Method::GET, &uri.parse().expect("a URI"), &headers(given))
-    }
-
-    fn headers(given: &[(&str, &str)]) -> HeaderMap {
-        let each = given.iter();
-        each.map(|(name, value)| (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value")))
-            .collect()
     }
 
     #[test]

@@ -133,12 +133,8 @@ mod tests {
     use http::Method;
 
     fn read(query: &str, given: &[(&str, &str)]) -> Read {
-        let mut headers = HeaderMap::new();
-        for (name, value) in given {
-            headers.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
-        }
         let target = Target::of(&Method::GET, "/b/k", Some(query), None, &[]);
-        Read::of(&target, Some(query), &headers).expect("a read")
+        Read::of(&target, Some(query), &crate::headers(given)).expect("a read")
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Plans beside a store that says yes and no, and whose objects change.
 
 use super::*;
+use crate::headers;
 use http::{Method, Uri};
 use proptest::prelude::*;
 
@@ -17,11 +18,6 @@ fn objects(metadata_ttl_ns: u64) -> Objects {
         versions_max: 100,
         metadata_ttl_ns,
     })
-}
-
-fn headers(given: &[(&str, &str)]) -> HeaderMap {
-    let each = given.iter();
-    each.map(|(name, value)| (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"))).collect()
 }
 
 /// A read, and who asks.
