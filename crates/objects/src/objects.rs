@@ -137,6 +137,14 @@ impl Held {
         matches!(self.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT)
     }
 
+    /// Which bytes of the version an answer brings; `None` if it is of another one, or does not say.
+    #[must_use]
+    pub fn part_in(&self, status: StatusCode, headers: &HeaderMap) -> Option<Range<u64>> {
+        let (part, bytes) = extent(status, headers).ok()?;
+        let is_this = text(headers, ETAG) == Some(&self.etag) && bytes == self.bytes;
+        is_this.then_some(part)
+    }
+
     /// The headers of the answer, without those of its body's length. `confirmation`: the store's, if it was asked.
     #[must_use]
     pub fn told(&self, read: &Read, confirmation: Option<&HeaderMap>) -> HeaderMap {
@@ -228,8 +236,7 @@ impl Objects {
 
     /// The store answered 304 to the question whether it is still that version.
     pub fn confirmed(&mut self, read: &Read, held: &Held, headers: &HeaderMap) -> Confirmed {
-        let told = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
-        let is_other = told(ETAG).is_some_and(|etag| etag.trim_matches('"') != held.etag.trim_matches('"'));
+        let is_other = text(headers, ETAG).is_some_and(|etag| etag.trim_matches('"') != held.etag.trim_matches('"'));
         let Some(heads) = self.catalogue.heads(held.id) else { return Confirmed::Again };
         let changed = head::last_modified(headers);
         if is_other || (changed.is_some() && changed != heads.last_modified()) {
@@ -340,6 +347,21 @@ impl Objects {
     }
 }
 
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Which bytes an answer has, of how many; or why it does not say.
+fn extent(status: StatusCode, headers: &HeaderMap) -> Result<(Range<u64>, u64), &'static str> {
+    let length: u64 = text(headers, CONTENT_LENGTH).and_then(|it| it.parse().ok()).ok_or("no-length")?;
+    let (part, bytes) = match status {
+        StatusCode::OK => (0..length, length),
+        StatusCode::PARTIAL_CONTENT => text(headers, CONTENT_RANGE).and_then(content_range).ok_or("no-range")?,
+        _ => return Err("status"),
+    };
+    if part.end - part.start == length { Ok((part, bytes)) } else { Err("length") }
+}
+
 fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
@@ -355,23 +377,17 @@ struct Answer {
 impl Answer {
     /// Or why it does not.
     fn of(read: &Read, status: StatusCode, headers: &HeaderMap) -> Result<Self, &'static str> {
-        let text = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
-        let etag = text(ETAG).filter(|etag| !etag.is_empty() && !etag.starts_with("W/")).ok_or("no-etag")?;
-        let length: u64 = text(CONTENT_LENGTH).and_then(|it| it.parse().ok()).ok_or("no-length")?;
+        let etag = text(headers, ETAG).filter(|etag| !etag.is_empty() && !etag.starts_with("W/")).ok_or("no-etag")?;
+        let (part, bytes) = extent(status, headers)?;
         let ranged = status == StatusCode::PARTIAL_CONTENT;
-        let (part, bytes) = match ranged {
-            true => text(CONTENT_RANGE).and_then(content_range).ok_or("no-range")?,
+        if !ranged && read.asked == Asked::Unclear && read.head {
             // A part by its number may be answered so without saying which bytes it is.
-            false if read.asked == Asked::Unclear && read.head => return Err("part-number"),
-            false => (0..length, length),
-        };
-        if part.end - part.start != length {
-            return Err("length");
+            return Err("part-number");
         }
         if !head::is_of_object(headers) {
             return Err("varies");
         }
-        let version_id: Option<Box<str>> = text(VERSION_ID).map(Into::into);
+        let version_id: Option<Box<str>> = text(headers, VERSION_ID).map(Into::into);
         if let (Some(named), Some(told)) = (&read.version_id, &version_id)
             && named != told
         {

@@ -15,12 +15,12 @@ use crate::cached::Cached;
 use crate::keep::Keeping;
 use crate::serving::Sent;
 use forebay_core::Residency;
-use forebay_objects::{Held, Kept, content_range, may_change};
+use forebay_objects::{Held, Kept, may_change};
 use http_body_util::{Either, Empty};
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RANGE};
+use hyper::body::{Body, Bytes};
+use hyper::header::{HeaderValue, IF_MATCH, RANGE};
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, StatusCode};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Origin {
 
 /// Bytes that come from the store.
 pub(crate) struct Fetched {
-    body: Keeping<Incoming>,
+    body: Keeping,
     /// Bytes before those that are wanted.
     skip: u64,
     /// Of those that are wanted.
@@ -71,34 +71,13 @@ impl Origin {
             headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-{}", part.start, part.end - 1))?);
         }
         let answer = self.backend.ask(request).await?;
-        let came = self.range_of(&answer).ok_or_else(|| refused(self.backend.address(), answer.status()))?;
-        if !(came.start..came.end).contains(&part.start) {
-            return Err(refused(self.backend.address(), answer.status()));
-        }
+        let came = self.held.part_in(answer.status(), answer.headers()).filter(|came| came.contains(&part.start));
+        let came = came.ok_or_else(|| refused(self.backend.address(), answer.status()))?;
         let (skip, left) = (part.start - came.start, came.end.min(part.end) - part.start);
         let kept = Kept { id: self.held.id, start: self.held.start, part: came, bytes: self.held.bytes };
         let body = Keeping::new(Arc::clone(&self.cached), kept, answer.into_body());
         Ok(Fetched { body, skip, left })
     }
-
-    /// Which bytes of the version an answer has.
-    fn range_of(&self, answer: &Response<Incoming>) -> Option<Range<u64>> {
-        let headers = answer.headers();
-        let is_this = text(headers, ETAG).is_some_and(|etag| etag == &*self.held.etag);
-        let (range, bytes) = match answer.status() {
-            StatusCode::PARTIAL_CONTENT => content_range(text(headers, CONTENT_RANGE)?)?,
-            StatusCode::OK => {
-                let bytes = text(headers, CONTENT_LENGTH)?.parse().ok()?;
-                (0..bytes, bytes)
-            }
-            _ => return None,
-        };
-        (is_this && bytes == self.held.bytes).then_some(range)
-    }
-}
-
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    headers.get(name)?.to_str().ok()
 }
 
 fn refused(address: &str, status: StatusCode) -> Failed {
