@@ -120,11 +120,6 @@ impl Hit {
         self.stage = Stage::Idle;
         if self.fetches_left == 0 { Err(error) } else { Ok(()) }
     }
-
-    fn send(&mut self, piece: Bytes) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
-        self.bytes_left -= piece.len() as u64;
-        Poll::Ready(Some(Ok(Frame::data(piece))))
-    }
 }
 
 /// What of a part to read now: if somebody else brings it, only what is here or has come. To read what is on its way would make it fail
@@ -194,7 +189,8 @@ impl Body for Hit {
                     this.pages.push_front(page);
                     return Poll::Pending;
                 }
-                return this.send(OnTheWay::follow(&this.on_the_way, page));
+                this.bytes_left -= page.len() as u64;
+                return Poll::Ready(Some(Ok(Frame::data(OnTheWay::follow(&this.on_the_way, page)))));
             }
             if this.bytes_left == 0 {
                 return Poll::Ready(None);
@@ -217,7 +213,7 @@ impl Body for Hit {
                 Stage::Fetched(fetched) => match ready!(Pin::new(fetched).poll_next(context)) {
                     Some(Ok(piece)) => {
                         this.left.start += piece.len() as u64;
-                        return this.send(piece);
+                        this.pages.push_back(piece);
                     }
                     Some(Err(error)) => this.retry(error)?,
                     None => this.stage = Stage::Idle,
