@@ -24,8 +24,8 @@ const KEEP_BYTES: u64 = 64 << 10;
 static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 
 /// See the module.
-pub(crate) struct Keeping<B = Incoming> {
-    body: B,
+pub(crate) struct Keeping {
+    body: Incoming,
     gathered: Gathered,
 }
 
@@ -41,8 +41,8 @@ struct Gathered {
     flight: Arc<Flight>,
 }
 
-impl<B> Keeping<B> {
-    pub(crate) fn new(cached: Arc<Cached>, kept: Kept, body: B) -> Self {
+impl Keeping {
+    pub(crate) fn new(cached: Arc<Cached>, kept: Kept, body: Incoming) -> Self {
         let at = kept.part.start;
         let flight = cached.flights.begin(kept.id, kept.part.clone());
         let from = at.next_multiple_of(BLOCK);
@@ -109,11 +109,7 @@ impl Gathered {
     }
 }
 
-impl<B> Body for Keeping<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Failed>,
-{
+impl Body for Keeping {
     type Data = Bytes;
     type Error = Failed;
 
@@ -145,7 +141,7 @@ where
 }
 
 /// Who asked may not want the rest: what came is kept.
-impl<B> Drop for Keeping<B> {
+impl Drop for Keeping {
     fn drop(&mut self) {
         self.gathered.end();
     }

@@ -109,20 +109,20 @@ impl Serving {
         read: Read,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, BackEndError> {
-        let plan = plan(&cached, &read, &request);
+        let mut plan = plan_of(&cached, &read, &request);
         if let Plan::Pass(why) = plan {
             return self.pass(request, why).await;
         }
-        let (mut plan, mut leading) = (plan, None);
+        let mut leading = None;
         let question = || (read.name.clone(), read.version_id.clone(), read.asked);
         let is_alone = read.head || !read.conditions.is_empty();
-        let mut here = here(&cached, &read, &plan).await;
+        let mut here = here_of(&cached, &read, &plan).await;
         if matches!(here, Here::No) && !is_alone {
             match cached.flights.lead(question()).await {
                 Lead::Own(own) => leading = Some(own),
                 Lead::Other => {
-                    plan = self::plan(&cached, &read, &request);
-                    here = self::here(&cached, &read, &plan).await;
+                    plan = plan_of(&cached, &read, &request);
+                    here = here_of(&cached, &read, &plan).await;
                 }
             }
         }
@@ -181,31 +181,28 @@ impl Asked {
     /// From the cache, and from the store what it lacks.
     fn answer(self, held: Held, confirmation: Option<&HeaderMap>, here: Here, told: &'static str) -> Response<Body> {
         let told = if matches!(here, Here::Part) { "PARTIAL" } else { told };
-        let (status, part) = (held.status, held.part.clone());
+        let (status, part, is_head) = (held.status, held.part.clone(), self.read.head);
+        if status == StatusCode::PRECONDITION_FAILED && !is_head {
+            return self::told(failure::answer(Failure::PreconditionFailed, self.head.uri.path(), ""), told);
+        }
         let headers = held.told(&self.read, confirmation);
-        let mut answer = match status {
-            StatusCode::PRECONDITION_FAILED if !self.read.head => {
-                failure::answer(Failure::PreconditionFailed, self.head.uri.path(), "")
+        let body = match here {
+            _ if is_head || !held.has_body() => whole(""),
+            Here::AtHand(bytes) => whole(bytes.slice(part.start as usize..part.end as usize)),
+            Here::All | Here::Part | Here::No => {
+                let origin = Origin { cached: self.cached, backend: self.backend, held, head: self.head };
+                Hit::new(origin, part.clone()).boxed_unsync()
             }
-            _ if held.has_body() && !self.read.head => {
-                if let Here::AtHand(bytes) = here {
-                    Response::new(whole(bytes.slice(part.start as usize..part.end as usize)))
-                } else {
-                    let origin = Origin { cached: self.cached, backend: self.backend, held, head: self.head };
-                    Response::new(Hit::new(origin, part.clone()).boxed_unsync())
-                }
-            }
-            _ => Response::new(whole("")),
         };
+        let mut answer = Response::new(body);
         *answer.status_mut() = status;
         if status != StatusCode::PRECONDITION_FAILED {
             *answer.headers_mut() = headers;
         }
-        if self.read.head && status.is_success() {
+        if is_head && status.is_success() {
             answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
         }
-        answer.headers_mut().insert(X_CACHE, HeaderValue::from_static(told));
-        answer
+        self::told(answer, told)
     }
 
     /// From the store, and kept if it may be.
@@ -232,7 +229,7 @@ enum Here {
     No,
 }
 
-async fn here(cached: &Cached, read: &Read, plan: &Plan) -> Here {
+async fn here_of(cached: &Cached, read: &Read, plan: &Plan) -> Here {
     let (Plan::Confirm(held) | Plan::Serve(held, _)) = plan else { return Here::No };
     if read.head || !held.has_body() {
         return Here::All;
@@ -254,7 +251,7 @@ async fn here(cached: &Cached, read: &Read, plan: &Plan) -> Here {
     }
 }
 
-fn plan(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
+fn plan_of(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
     let mut objects = cached.objects();
     let who = objects.has_permits().then(|| {
         let (uri, headers) = (request.uri(), request.headers());
