@@ -1,13 +1,13 @@
 """What is measured: the gateway, other caches of HTTP, and the store that all of them stand before."""
 
+import functools
 import json
 import os
-import socket
 from pathlib import Path
 
 from measure.setting import example
 from rig import GIB, MIB, check, eventually, run
-from rig.server import free_port
+from rig.server import free_port, listens
 
 LARGE_BYTES, LARGE_COUNT = 16 * MIB, 64
 SMALL_BYTES, SMALL_COUNT = 4096, 1000
@@ -47,8 +47,7 @@ class Served:
 
     def _listens(self):
         check(self.process.alive(), f"{self.process.argv[0]} ended: {self.process.tail()}")
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return listens(self.port)
 
     def cpu_seconds(self):
         return sum(map(_cpu_seconds, _family(self.process.pid)))
@@ -127,5 +126,6 @@ def load(served, targets, clients, requests, length, header=None):
     return found | {"cpu_ms_per_gib": cpu * 1000 / (total * length / GIB), "requests_per_cpu_s": total / cpu}
 
 
+@functools.cache
 def _load():
     return example("s3", "objects_load")

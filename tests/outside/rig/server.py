@@ -66,6 +66,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def listens(port):
+    """Whether somebody takes connections there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Forebay:
     """A server with its configuration; it can be started again and again.
 

@@ -1,11 +1,10 @@
 """An S3 store: versitygw over a directory of the test, and other people's S3 clients."""
 
 import os
-import socket
 from pathlib import Path
 
 from .process import run
-from .server import free_port
+from .server import free_port, listens
 from .verdict import check, eventually, skip
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
@@ -63,8 +62,7 @@ class Store:
 
     def _answers(self):
         check(self.process.alive(), f"versitygw ended: {self.process.tail()}")
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return listens(self.port)
 
 
 def s3_environment(directory):
