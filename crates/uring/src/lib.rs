@@ -23,6 +23,7 @@
 
 mod address;
 mod arena;
+mod blank;
 mod clock;
 mod error;
 mod file;
@@ -34,6 +35,7 @@ mod wake;
 
 pub use address::{Address, stream_socket};
 pub use arena::{Access, Arena, Hold};
+pub use blank::{Blank, Filled, Written};
 pub use clock::monotonic_ns;
 pub use error::{Error, ErrorKind};
 pub use file::{Direct, DiskFile, FileFacts, FileKind, OpenOptions, Space};
