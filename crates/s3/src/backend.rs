@@ -1,19 +1,23 @@
 //! The back end: the S3 endpoint behind the gateway, and connections to it.
 //!
-//! How: a connection carries one request at a time and is kept for the next one, at most [`IDLE_MAX`] of them for
+//! How: objects are read on connections of the gateway's own ([`crate::reading`]); the rest is HTTP's library's: a connection carries one request at a time and is kept for the next one, at most [`IDLE_MAX`] of them for
 //! [`IDLE`]. One that the store has closed meanwhile is found out by the client library, which takes another one if nothing of the
 //! request has left.
 //!
 //! A request leaves as it came: the same path and query, the same headers with the same names, `Host` among them. What is of one
 //! connection only (RFC 9110, 7.6.1) stays there.
 
+use crate::body::Failed;
+use crate::reading::{Arriving, Links};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri};
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -33,7 +37,7 @@ pub enum BackEndError {
         /// Where.
         address: String,
         /// Why.
-        cause: ClientError,
+        cause: Failed,
     },
     /// It took too long.
     #[error("the store {address} did not begin to answer within {seconds} s")]
@@ -57,6 +61,7 @@ pub struct BackEnd<B> {
     address: String,
     authority: String,
     client: Client<HttpConnector, B>,
+    links: Arc<Links>,
     answers_within: Duration,
 }
 
@@ -84,7 +89,8 @@ where
             .http1_title_case_headers(true)
             .set_host(false)
             .build(connector);
-        Ok(Self { address: address.to_owned(), authority, client, answers_within })
+        let links = Links::new(address, &authority, answers_within);
+        Ok(Self { address: address.to_owned(), authority, client, links, answers_within })
     }
 
     /// Its address.
@@ -104,10 +110,24 @@ where
         keep_end_to_end(request.headers_mut());
         let answer = timeout(self.answers_within, self.client.request(request)).await;
         let late = || BackEndError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
-        let mut answer =
-            answer.map_err(|_| late())?.map_err(|cause| BackEndError::Away { address: self.address.clone(), cause })?;
+        let mut answer = answer.map_err(|_| late())?.map_err(|cause| self.away(cause))?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
+    }
+
+    /// The same for a request that has no body and reads ([`crate::reading`]).
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub(crate) async fn read(&self, mut head: Parts) -> Result<Response<Arriving>, BackEndError> {
+        keep_end_to_end(&mut head.headers);
+        let mut answer = self.links.read(&head).await?;
+        keep_end_to_end(answer.headers_mut());
+        Ok(answer)
+    }
+
+    fn away(&self, cause: impl Into<Failed>) -> BackEndError {
+        BackEndError::Away { address: self.address.clone(), cause: cause.into() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies: what is sent, wherever it comes from. Never a whole object in memory.
 
-use crate::on_the_way::Paced;
+use crate::passing::Passing;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Incoming};
 use std::error::Error;
@@ -18,5 +18,5 @@ pub(crate) fn whole(text: impl Into<Bytes>) -> Body {
 
 /// What the store sends, piece by piece.
 pub(crate) fn passed_on(incoming: Incoming) -> Body {
-    Paced::new(incoming).boxed_unsync()
+    Passing::library(incoming).boxed_unsync()
 }

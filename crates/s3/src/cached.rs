@@ -84,6 +84,8 @@ impl Cached {
         loop {
             tokio::time::sleep(CLEAN_PERIOD).await;
             let Some(range) = self.objects().to_clean() else { continue };
+            // What was received for the versions that had them must not come after this.
+            self.flights.settled().await;
             match self.pool.evict(range).await {
                 Ok(()) => self.objects().cleaned(),
                 Err(error) => {

@@ -13,14 +13,14 @@ use crate::backend::BackEnd;
 use crate::body::Failed;
 use crate::cached::Cached;
 use crate::keep::Keeping;
+use crate::passing::Passing;
 use crate::serving::Sent;
 use forebay_core::Residency;
 use forebay_objects::{Held, Kept, may_change};
-use http_body_util::{Either, Empty};
+use hyper::StatusCode;
 use hyper::body::{Body, Bytes};
 use hyper::header::{HeaderValue, IF_MATCH, RANGE};
 use hyper::http::request::Parts;
-use hyper::{Request, StatusCode};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Origin {
 
 /// Bytes that come from the store.
 pub(crate) struct Fetched {
-    body: Keeping,
+    body: Box<Passing>,
     /// Bytes before those that are wanted.
     skip: u64,
     /// Of those that are wanted.
@@ -62,20 +62,21 @@ impl Origin {
     /// # Errors
     /// When the store does not answer with them.
     pub(crate) async fn fetch(&self, part: Range<u64>) -> Result<Fetched, Failed> {
-        let mut request = Request::from_parts(self.head.clone(), Either::Right(Empty::new()));
-        let headers = request.headers_mut();
+        let mut request = self.head.clone();
+        let headers = &mut request.headers;
         if !headers.contains_key(IF_MATCH) {
             headers.insert(IF_MATCH, HeaderValue::from_str(&self.held.etag)?);
         }
         if may_change(&self.head.uri, &self.head.headers, &RANGE) {
             headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-{}", part.start, part.end - 1))?);
         }
-        let answer = self.backend.ask(request).await?;
+        let answer = self.backend.read(request).await?;
         let came = self.held.part_in(answer.status(), answer.headers()).filter(|came| came.contains(&part.start));
         let came = came.ok_or_else(|| refused(self.backend.address(), answer.status()))?;
         let (skip, left) = (part.start - came.start, came.end.min(part.end) - part.start);
         let kept = Kept { id: self.held.id, start: self.held.start, part: came, bytes: self.held.bytes };
-        let body = Keeping::new(Arc::clone(&self.cached), kept, answer.into_body());
+        let keeping = Keeping::new(Arc::clone(&self.cached), kept);
+        let body = Box::new(Passing::new(answer.into_body(), Some(keeping)));
         Ok(Fetched { body, skip, left })
     }
 }
@@ -92,7 +93,7 @@ impl Fetched {
     ) -> Poll<Option<Result<Bytes, Failed>>> {
         let this = &mut *self;
         while this.left > 0 {
-            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(context)) else {
+            let Some(frame) = ready!(Pin::new(&mut *this.body).poll_frame(context)) else {
                 return Poll::Ready(Some(Err("the store's answer was too short".into())));
             };
             let Ok(mut piece) = frame?.into_data() else { continue };

@@ -105,6 +105,14 @@ impl Flights {
         of_version.map(|(_, it)| overlap(it)).sum()
     }
 
+    /// Waits until all that is under way now has ended: it may still have addresses of versions that are forgotten.
+    pub(crate) async fn settled(&self) {
+        let next = self.under_way().next;
+        while self.under_way().flights.keys().any(|(_, number)| *number <= next) {
+            tokio::time::sleep(PATIENCE).await;
+        }
+    }
+
     /// Waits until the byte is here, or nobody brings it. If it came: everything before which byte did.
     pub(crate) async fn wait(&self, id: VersionId, at: u64) -> Option<u64> {
         let found = {

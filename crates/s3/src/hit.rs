@@ -1,7 +1,7 @@
 //! Hit: a body that comes from the cache, and what the cache lacks of it from the store.
 //!
-//! How: it is read [`READ_BYTES_MAX`] at a time, as it is sent. A client that takes what it is sent quickly gets the frames themselves, more
-//! at a time as it keeps up; one that is slow gets a page at a time, and a copy of a few KiB when others have
+//! How: it is read [`READ_BYTES_MAX`] at a time, as it is sent ([`crate::pace`]). A client that takes what it is sent quickly gets the frames themselves, more
+//! at a time as it keeps up; one that is slow gets a page at a time, and a copy of [`COPY_BYTES`] when others have
 //! borrowed what there is. So thousands of slow clients hold a page each at most.
 //!
 //! What cannot be read is on its way for somebody else, and waited for; or it is fetched ([`crate::fetch`]), as far as it is missing, and kept on
@@ -12,7 +12,7 @@
 use crate::body::Failed;
 use crate::cached::Cached;
 use crate::fetch::{Fetched, Origin};
-use crate::on_the_way::OnTheWay;
+use crate::pace::Pace;
 use crate::pool::Page;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::collections::VecDeque;
@@ -21,15 +21,15 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 /// The most that is read at once.
 const READ_BYTES_MAX: u64 = 1 << 20;
 const READ_PAGES_MAX: u64 = 16;
-/// What is copied at once where nothing can be borrowed.
+/// What a client may have on the way at first, and at most: half of it is read at once.
+const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 2 * READ_BYTES_MAX;
+/// What is copied at once where nothing can be borrowed, and what a client may have of copies.
 const COPY_BYTES: u64 = 32 << 10;
-/// A client that took what was read within this time is quick.
-const QUICK: Duration = Duration::from_millis(20);
 /// Fetches for one body that may break off.
 const FETCHES_MAX: u32 = 3;
 
@@ -40,13 +40,12 @@ pub(crate) struct Hit {
     left: Range<u64>,
     /// Bytes that are still to be sent.
     bytes_left: u64,
-    /// Pages that are read at once.
-    window_pages: u64,
     pages: VecDeque<Bytes>,
-    on_the_way: Arc<OnTheWay>,
+    /// What the client may have of them on the way.
+    on_the_way_bytes_max: u64,
+    pace: Pace,
     stage: Stage,
     fetches_left: u32,
-    since: Instant,
 }
 
 type Getting = Pin<Box<dyn Future<Output = Result<Got, Failed>> + Send>>;
@@ -61,8 +60,8 @@ enum Stage {
 
 /// What came of asking.
 enum Got {
-    /// The next bytes.
-    Pages(Vec<Bytes>),
+    /// The next bytes; whether they are lent.
+    Pages(Vec<Bytes>, bool),
     /// They come.
     Fetched(Fetched),
 }
@@ -74,22 +73,19 @@ impl Hit {
             origin: Arc::new(origin),
             bytes_left: part.end - part.start,
             left: part,
-            window_pages: 4,
             pages: VecDeque::new(),
-            on_the_way: Arc::default(),
+            on_the_way_bytes_max: 0,
+            pace: Pace::new(WINDOW_BYTES, WINDOW_BYTES_MAX),
             stage: Stage::Idle,
             fetches_left: FETCHES_MAX,
-            since: Instant::now(),
         }
     }
 
     /// What is to be read next.
-    fn next_read(&mut self) -> Range<u64> {
+    fn next_read(&self) -> Range<u64> {
         let page_bytes = self.origin.cached.page_bytes;
-        let pages_max = (READ_BYTES_MAX / page_bytes).clamp(1, READ_PAGES_MAX);
-        // Twice as much for who took the last quickly.
-        self.window_pages = if self.since.elapsed() < QUICK { (self.window_pages * 2).min(pages_max) } else { 1 };
-        let end = self.origin.page_end(self.left.start) + (self.window_pages - 1) * page_bytes;
+        let pages = (self.pace.window_bytes() / 2 / page_bytes).clamp(1, READ_PAGES_MAX);
+        let end = self.origin.page_end(self.left.start) + (pages - 1) * page_bytes;
         self.left.start..end.min(self.left.end)
     }
 
@@ -98,15 +94,15 @@ impl Hit {
         let (origin, end) = (Arc::clone(&self.origin), self.left.end);
         Box::pin(async move {
             let here = coming(&origin, part).await;
-            if let Some(pages) = read(&origin, &here).await {
-                return Ok(Got::Pages(pages));
+            if let Some((pages, is_lent)) = read(&origin, &here).await {
+                return Ok(Got::Pages(pages, is_lent));
             }
             let found = origin.look(here.start..end).await;
             let leading = here.start..here.start + found.leading_bytes.min(READ_BYTES_MAX);
             if !leading.is_empty()
-                && let Some(pages) = read(&origin, &leading).await
+                && let Some((pages, is_lent)) = read(&origin, &leading).await
             {
-                return Ok(Got::Pages(pages));
+                return Ok(Got::Pages(pages, is_lent));
             }
             // What seems to be here and cannot be read has to be brought too.
             let missing_bytes = (found.leading_bytes + found.gap_bytes).max(1);
@@ -137,8 +133,8 @@ async fn coming(origin: &Origin, part: Range<u64>) -> Range<u64> {
     part.start..end.min(part.end)
 }
 
-/// The bytes, or as many from the first on as may be had at once; `None` if one is missing.
-async fn read(origin: &Origin, part: &Range<u64>) -> Option<Vec<Bytes>> {
+/// The bytes, or as many from the first on as may be had at once, and whether they are lent; `None` if one is missing.
+async fn read(origin: &Origin, part: &Range<u64>) -> Option<(Vec<Bytes>, bool)> {
     let pool = &origin.cached.pool;
     let start = origin.held.start;
     let mut wanted = start + part.start..start + part.end;
@@ -150,10 +146,11 @@ async fn read(origin: &Origin, part: &Range<u64>) -> Option<Vec<Bytes>> {
     let sectors = Cached::sectors(&wanted);
     let (skip, length) = ((wanted.start - sectors.start) as usize, (wanted.end - wanted.start) as usize);
     let pages = pool.read(sectors, lease).await.ok()?;
-    Some(match is_lent {
+    let bytes = match is_lent {
         true => cut(pages.into_iter().map(Bytes::from_owner), skip, length),
         false => cut(pages.iter().map(copied), skip, length),
-    })
+    };
+    Some((bytes, is_lent))
 }
 
 fn copied(page: &Page) -> Bytes {
@@ -184,13 +181,12 @@ impl Body for Hit {
         let this = &mut *self;
         loop {
             if let Some(page) = this.pages.pop_front() {
-                let window_bytes = this.window_pages * this.origin.cached.page_bytes;
-                if this.on_the_way.is_full(2 * window_bytes, context) {
+                if this.pace.poll_room(this.on_the_way_bytes_max, context).is_pending() {
                     this.pages.push_front(page);
                     return Poll::Pending;
                 }
                 this.bytes_left -= page.len() as u64;
-                return Poll::Ready(Some(Ok(Frame::data(OnTheWay::follow(&this.on_the_way, page)))));
+                return Poll::Ready(Some(Ok(Frame::data(this.pace.give(page)))));
             }
             if this.bytes_left == 0 {
                 return Poll::Ready(None);
@@ -201,10 +197,10 @@ impl Body for Hit {
                     let got = ready!(getting.as_mut().poll(context));
                     this.stage = Stage::Idle;
                     match got {
-                        Ok(Got::Pages(pages)) => {
+                        Ok(Got::Pages(pages, is_lent)) => {
                             this.left.start += pages.iter().map(|it| it.len() as u64).sum::<u64>();
                             this.pages = pages.into();
-                            this.since = Instant::now();
+                            this.on_the_way_bytes_max = if is_lent { WINDOW_BYTES_MAX } else { COPY_BYTES };
                         }
                         Ok(Got::Fetched(fetched)) => this.stage = Stage::Fetched(fetched),
                         Err(error) => this.retry(error)?,
@@ -214,6 +210,7 @@ impl Body for Hit {
                     Some(Ok(piece)) => {
                         this.left.start += piece.len() as u64;
                         this.pages.push_back(piece);
+                        this.on_the_way_bytes_max = WINDOW_BYTES_MAX;
                     }
                     Some(Err(error)) => this.retry(error)?,
                     None => this.stage = Stage::Idle,

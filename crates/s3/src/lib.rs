@@ -4,8 +4,8 @@
 //! decoded and encoded anew. A gateway that did so through a typed S3 library failed 38 of 328 conformance tests; one
 //! that passes on what it does not understand fails none.
 //!
-//! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store;
-//! [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`keep`] is one that is kept on its way; [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes.
+//! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store,
+//! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way; [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,10 @@ mod gateway;
 mod hit;
 mod keep;
 mod on_the_way;
+mod pace;
+mod passing;
 mod pool;
+mod reading;
 mod serving;
 mod small;
 

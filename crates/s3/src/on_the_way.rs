@@ -5,14 +5,9 @@
 //!
 //! How: each piece is counted until it is dropped, which is when the kernel has taken it. A body that has enough on the way waits.
 
-use crate::body::Failed;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use std::pin::Pin;
+use hyper::body::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
-
-/// What a body that is passed on may have on the way before it waits.
-const PASSED_BYTES_MAX: u64 = 64 << 10;
+use std::task::{Context, Waker};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -61,79 +56,6 @@ impl Drop for Piece {
         if let Some(waker) = state.1.take() {
             drop(state);
             waker.wake();
-        }
-    }
-}
-
-/// A body that is passed on, and waits for its client.
-#[derive(Debug)]
-pub(crate) struct Paced<B> {
-    body: B,
-    on_the_way: Arc<OnTheWay>,
-}
-
-impl<B> Paced<B> {
-    pub(crate) fn new(body: B) -> Self {
-        Self { body, on_the_way: Arc::default() }
-    }
-}
-
-impl<B> Body for Paced<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Failed>,
-{
-    type Data = Bytes;
-    type Error = Failed;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
-        if self.on_the_way.is_full(PASSED_BYTES_MAX, context) {
-            return Poll::Pending;
-        }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let followed = |frame: Frame<Bytes>| frame.map_data(|data| OnTheWay::follow(&self.on_the_way, data));
-        Poll::Ready(frame.map(|frame| frame.map(followed).map_err(Into::into)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_waits_while_enough_is_on_the_way() {
-        let mut body = Paced::new(Pieces(4));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut next = || match Pin::new(&mut body).poll_frame(&mut context) {
-            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
-            Poll::Ready(_) => panic!("it has not ended"),
-            Poll::Pending => None,
-        };
-        let (first, second) = (next(), next());
-        assert!(first.is_some() && second.is_some() && next().is_none());
-        drop(first);
-        assert!(next().is_some());
-    }
-
-    /// So many, of 40 KiB each.
-    struct Pieces(u32);
-
-    impl Body for Pieces {
-        type Data = Bytes;
-        type Error = Failed;
-
-        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
-            let left = self.0;
-            self.0 = left.saturating_sub(1);
-            Poll::Ready((left > 0).then(|| Ok(Frame::data(Bytes::from(vec![0; 40 << 10])))))
         }
     }
 }

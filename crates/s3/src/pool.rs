@@ -7,21 +7,26 @@
 //! polled as every front end. A read is answered with [`Page`]s: ranges of frames that are lent. When the last page of a read is dropped, on
 //! whatever thread, all go back to the shard in one message, and the frames are free.
 //!
+//! A fill's bytes are copied into frames; or it is received into the frames themselves, which are lent to be written ([`Pool::place`],
+//! [`Place`]). What is written there is sent from there, and the cache has the frames when all has been sent.
+//!
 //! Limits: what is asked at one time touches [`Pool::new`]'s `frames_max` frames; further asks wait. A quarter of them is for
 //! fills, which are left out when that is used up: what others wait for must find room. What is lent stays pinned until it is sent, and
-//! clients may be slow. So three quarters of the others may be lent for that long ([`Pool::lease`]); a read without a lease is to be
-//! copied at once.
+//! clients may be slow. So three quarters of either may be lent for that long ([`Pool::lease`], [`Pool::place`]); a read without a lease is
+//! to be copied at once.
 //!
 //! Invariant: what is lent comes back, or the shard is gone.
 
 use crate::flight::Arrival;
 use forebay_core::{Piece, ReplyError, RequestId, Residency, VolumeId};
 use forebay_engine::front::{Front, FrontEvent};
-use forebay_uring::{Arena, Lent, Wake};
+use forebay_uring::{Arena, Blank, Filled, Lent, Wake, Written};
 use hyper::body::Bytes;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -56,6 +61,61 @@ impl Drop for Reading {
     }
 }
 
+/// Frames of a range, to receive its bytes into, in order.
+#[derive(Debug)]
+pub(crate) struct Place {
+    blanks: VecDeque<Blank>,
+    filling: Arc<Filling>,
+}
+
+/// Bytes of a place, to be sent. The frame is let go before the share in the filling is: the last share gives all frames back.
+struct Part {
+    bytes: Written,
+    _filling: Arc<Filling>,
+}
+
+/// A fill that is being received, and sent. It ends with the last share.
+#[derive(Debug)]
+struct Filling {
+    frames: Vec<Arc<Filled>>,
+    left_bytes: AtomicU64,
+    tag: u64,
+    request: RequestId,
+    back: Back,
+}
+
+impl Place {
+    /// What is to be written next: the rest of a frame. Empty when all is written.
+    pub(crate) fn blank(&mut self) -> &mut [u8] {
+        self.blanks.front_mut().map_or(&mut [], Blank::as_mut)
+    }
+
+    /// The first bytes of [`Self::blank`] are written.
+    pub(crate) fn written(&mut self, bytes: usize) -> Bytes {
+        let blank = self.blanks.front_mut().expect("there was a blank");
+        let first = blank.split_to(bytes).written();
+        if blank.as_mut().is_empty() {
+            self.blanks.pop_front();
+        }
+        self.filling.left_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        Bytes::from_owner(Part { bytes: first, _filling: Arc::clone(&self.filling) })
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        let is_whole = *self.left_bytes.get_mut() == 0;
+        let frames = std::mem::take(&mut self.frames);
+        self.back.send(Message::Placed { tag: self.tag, request: self.request, frames, is_whole });
+    }
+}
+
 /// The way to the shard.
 #[derive(Clone, Debug)]
 struct Back {
@@ -77,9 +137,17 @@ type Answer<T> = oneshot::Sender<Result<T, ReplyError>>;
 #[derive(Debug)]
 enum Ask {
     Read { answer: Answer<Vec<Page>>, permits: (OwnedSemaphorePermit, Option<Lease>) },
-    Fill { to_tell: Told, bytes: Vec<Bytes>, _permit: OwnedSemaphorePermit },
+    Fill { to_tell: Told, source: Source, _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>) },
     Probe { answer: Answer<Residency>, _permit: OwnedSemaphorePermit },
     Evict { answer: Answer<()> },
+}
+
+/// Where a fill's bytes come from.
+#[derive(Debug)]
+enum Source {
+    Here(Vec<Bytes>),
+    /// Somebody who wants frames for them.
+    Place(oneshot::Sender<Place>),
 }
 
 /// Who learns that a fill has ended.
@@ -100,6 +168,7 @@ pub struct Lease {
 enum Message {
     Ask { range: Range<u64>, ask: Ask },
     Sent { request: RequestId, lent: Vec<Lent> },
+    Placed { tag: u64, request: RequestId, frames: Vec<Arc<Filled>>, is_whole: bool },
 }
 
 /// The gateway's end. See the module.
@@ -110,6 +179,7 @@ pub struct Pool {
     frames: Arc<Semaphore>,
     fills: Arc<Semaphore>,
     leases: Arc<Semaphore>,
+    places: Arc<Semaphore>,
 }
 
 /// The shard's end. See the module.
@@ -137,13 +207,15 @@ impl Pool {
     ) -> (Self, PoolFront) {
         let (sender, messages) = channel();
         let back = Back { messages: sender, wake };
-        let of_reads = frames_max - frames_max / 4;
+        let of_fills = frames_max / 4;
+        let of_reads = frames_max - of_fills;
         let pool = Self {
             back: back.clone(),
             page_bytes: u64::from(page_bytes),
             frames: Arc::new(Semaphore::new(of_reads)),
-            fills: Arc::new(Semaphore::new(frames_max - of_reads)),
+            fills: Arc::new(Semaphore::new(of_fills)),
             leases: Arc::new(Semaphore::new(of_reads - of_reads / 4)),
+            places: Arc::new(Semaphore::new(of_fills - of_fills / 4)),
         };
         let front = PoolFront {
             arena,
@@ -162,7 +234,7 @@ impl Pool {
         (range.end.div_ceil(self.page_bytes) - range.start / self.page_bytes) as u32
     }
 
-    async fn place(of: &Arc<Semaphore>, frames: u32) -> Result<OwnedSemaphorePermit, ReplyError> {
+    async fn permit(of: &Arc<Semaphore>, frames: u32) -> Result<OwnedSemaphorePermit, ReplyError> {
         Arc::clone(of).acquire_many_owned(frames).await.map_err(|_| ReplyError::ShuttingDown)
     }
 
@@ -188,7 +260,7 @@ impl Pool {
     /// # Errors
     /// As the shard's answer; also when it is gone.
     pub async fn read(&self, range: Range<u64>, lease: Option<Lease>) -> Result<Vec<Page>, ReplyError> {
-        let permit = Self::place(&self.frames, self.frames_of(&range)).await?;
+        let permit = Self::permit(&self.frames, self.frames_of(&range)).await?;
         let (answer, answered) = oneshot::channel();
         self.answered(range, Ask::Read { answer, permits: (permit, lease) }, answered).await
     }
@@ -201,9 +273,10 @@ impl Pool {
     /// # Panics
     /// When they are not as many as the range has.
     pub async fn fill(&self, range: Range<u64>, bytes: Vec<Bytes>) -> Result<(), ReplyError> {
-        let permit = Self::place(&self.fills, self.frames_of(&range)).await?;
+        let permit = Self::permit(&self.fills, self.frames_of(&range)).await?;
         let (answer, answered) = oneshot::channel();
-        self.answered(range.clone(), whole_fill(&range, Told::Asker(answer), bytes, permit), answered).await
+        let ask = whole_fill(&range, Told::Asker(answer), bytes, permit);
+        self.answered(range, ask, answered).await
     }
 
     /// The same for who does not wait: left out while too much is under way. `arrival` is dropped when it has ended.
@@ -215,6 +288,18 @@ impl Pool {
             let ask = whole_fill(&range, Told::Waiters(arrival), bytes, permit);
             self.back.send(Message::Ask { range, ask });
         }
+    }
+
+    /// Frames to receive a range's bytes into, if there are some to be had now: they come soon, or never. All of them are to be written.
+    /// `arrival` is dropped when the cache has them, or has not got them.
+    pub(crate) fn place(&self, range: Range<u64>, arrival: Arrival) -> Option<oneshot::Receiver<Place>> {
+        let frames = self.frames_of(&range);
+        let place = Arc::clone(&self.places).try_acquire_many_owned(frames).ok()?;
+        let fill = Arc::clone(&self.fills).try_acquire_many_owned(frames).ok()?;
+        let (answer, answered) = oneshot::channel();
+        let (to_tell, source) = (Told::Waiters(arrival), Source::Place(answer));
+        self.back.send(Message::Ask { range, ask: Ask::Fill { to_tell, source, _permits: (fill, Some(place)) } });
+        Some(answered)
     }
 
     /// Drops what is cached of a range. As [`forebay_core::Event::Evict`].
@@ -231,7 +316,7 @@ impl Pool {
     /// # Errors
     /// As the shard's answer; also when it is gone.
     pub async fn probe(&self, range: Range<u64>) -> Result<Residency, ReplyError> {
-        let permit = Self::place(&self.frames, 1).await?;
+        let permit = Self::permit(&self.frames, 1).await?;
         let (answer, answered) = oneshot::channel();
         self.answered(range, Ask::Probe { answer, _permit: permit }, answered).await
     }
@@ -240,7 +325,7 @@ impl Pool {
 fn whole_fill(range: &Range<u64>, to_tell: Told, bytes: Vec<Bytes>, permit: OwnedSemaphorePermit) -> Ask {
     let length: usize = bytes.iter().map(Bytes::len).sum();
     assert_eq!(length as u64, range.end - range.start, "a fill is of all bytes of its range");
-    Ask::Fill { to_tell, bytes, _permit: permit }
+    Ask::Fill { to_tell, source: Source::Here(bytes), _permits: (permit, None) }
 }
 
 impl PoolFront {
@@ -258,6 +343,33 @@ impl PoolFront {
         };
         self.asks[tag] = Some(ask);
         event
+    }
+
+    /// Lends the frames of a fill to who receives it.
+    fn lend_place(&self, tag: u64, request: RequestId, pieces: &[Piece]) -> Place {
+        let blanks: VecDeque<Blank> =
+            pieces.iter().map(|piece| self.arena.lend_blank(piece.frame.0, piece.at, piece.length)).collect();
+        let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        let frames = blanks.iter().map(Blank::whole).collect();
+        let back = self.back.clone();
+        Place { blanks, filling: Arc::new(Filling { frames, left_bytes: AtomicU64::new(bytes), tag, request, back }) }
+    }
+
+    fn copy_in(&self, bytes: Vec<Bytes>, pieces: &[Piece]) {
+        let mut left = bytes.into_iter();
+        let mut now = left.next().unwrap_or_default();
+        for piece in pieces {
+            let (mut at, end) = (piece.at, piece.at + piece.length);
+            while at < end {
+                if now.is_empty() {
+                    now = left.next().expect("a fill has all its bytes");
+                    continue;
+                }
+                let part = now.split_to(now.len().min((end - at) as usize));
+                self.arena.copy_in(piece.frame.0, at, &part);
+                at += part.len() as u32;
+            }
+        }
     }
 
     fn end(&mut self, tag: u64) -> Ask {
@@ -286,6 +398,15 @@ impl Front for PoolFront {
                     lent.into_iter().for_each(|lent| self.arena.give_back(lent));
                     events.push(FrontEvent::Sent { request });
                 }
+                Message::Placed { tag, request, frames, is_whole } => {
+                    frames.into_iter().for_each(|frame| self.arena.take_back(frame));
+                    if is_whole {
+                        events.push(FrontEvent::Received { request });
+                    } else {
+                        drop(self.end(tag));
+                        events.push(FrontEvent::NotReceived { request });
+                    }
+                }
             }
         }
         if events.len() >= EVENTS_MAX {
@@ -295,23 +416,16 @@ impl Front for PoolFront {
     }
 
     fn receive(&mut self, _now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]) {
-        let Some(Ask::Fill { bytes, .. }) = &mut self.asks[tag as usize] else { panic!("only a fill is received") };
-        let mut left = std::mem::take(bytes).into_iter();
-        let mut now = left.next().unwrap_or_default();
-        for piece in pieces {
-            let (mut at, end) = (piece.at, piece.at + piece.length);
-            while at < end {
-                if now.is_empty() {
-                    now = left.next().expect("a fill has all its bytes");
-                    continue;
-                }
-                let part = now.split_to(now.len().min((end - at) as usize));
-                self.arena.copy_in(piece.frame.0, at, &part);
-                at += part.len() as u32;
+        let Some(Ask::Fill { source, .. }) = &mut self.asks[tag as usize] else { panic!("only a fill is received") };
+        match std::mem::replace(source, Source::Here(Vec::new())) {
+            Source::Here(bytes) => {
+                self.copy_in(bytes, pieces);
+                self.events.push(FrontEvent::Received { request });
+                self.back.wake.wake();
             }
+            // Who is gone gives them back unwritten.
+            Source::Place(answer) => drop(answer.send(self.lend_place(tag, request, pieces))),
         }
-        self.events.push(FrontEvent::Received { request });
-        self.back.wake.wake();
     }
 
     fn reply_read(&mut self, _now_ns: u64, tag: u64, request: RequestId, pieces: &[Piece]) {

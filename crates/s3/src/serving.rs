@@ -21,10 +21,11 @@ use crate::fetch::Origin;
 use crate::flight::Lead;
 use crate::hit::Hit;
 use crate::keep::Keeping;
-use crate::on_the_way::Paced;
+use crate::passing::Passing;
+use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
 use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Plan, Read, Target, Verb, Who, lifetime_s};
-use http_body_util::{BodyExt, Either, Empty};
+use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
 use hyper::http::request::Parts;
@@ -37,8 +38,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// Of a request to the store: the client's, or none.
-pub(crate) type Sent = Either<Incoming, Empty<Bytes>>;
+/// The body of a request that HTTP's library carries to the store: the client's.
+pub(crate) type Sent = Incoming;
 
 /// See the module.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ struct Asked {
     cached: Arc<Cached>,
     backend: Arc<BackEnd<Sent>>,
     read: Read,
-    /// The client's, as it came; its body is empty.
+    /// The client's, as it came; it has no body.
     head: Parts,
 }
 
@@ -85,8 +86,8 @@ impl Serving {
     }
 
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.ask(request.map(Either::Left)).await?;
-        Ok(passed(answer, why))
+        let answer = self.backend.ask(request).await?;
+        Ok(bypassed(answer.map(passed_on), why))
     }
 
     /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
@@ -111,7 +112,11 @@ impl Serving {
     ) -> Result<Response<Body>, BackEndError> {
         let mut plan = plan_of(&cached, &read, &request);
         if let Plan::Pass(why) = plan {
-            return self.pass(request, why).await;
+            if !request.body().is_end_stream() {
+                return self.pass(request, why).await;
+            }
+            let answer = self.backend.read(request.into_parts().0).await?;
+            return Ok(bypassed(answer.map(unkept), why));
         }
         let mut leading = None;
         let question = || (read.name.clone(), read.version_id.clone(), read.asked);
@@ -148,16 +153,16 @@ impl Serving {
 
     /// As it came; what is answered is kept.
     async fn learn(&self, asked: Asked, learning: Learning) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.ask(asked.request()).await?;
+        let answer = self.backend.read(asked.head.clone()).await?;
         Ok(asked.learned(answer, learning))
     }
 
     /// With the condition that it is another version.
     async fn confirm(&self, asked: Asked, held: Held, here: Here) -> Result<Response<Body>, BackEndError> {
-        let mut request = asked.request();
+        let mut request = asked.head.clone();
         let Ok(etag) = HeaderValue::from_str(&held.etag) else { return self.learn(asked, held.learning).await };
-        request.headers_mut().insert(IF_NONE_MATCH, etag);
-        let answer = self.backend.ask(request).await?;
+        request.headers.insert(IF_NONE_MATCH, etag);
+        let answer = self.backend.read(request).await?;
         if answer.status() != StatusCode::NOT_MODIFIED {
             return Ok(asked.learned(answer, held.learning));
         }
@@ -173,11 +178,6 @@ impl Serving {
 }
 
 impl Asked {
-    /// The client's request.
-    fn request(&self) -> Request<Sent> {
-        Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
-    }
-
     /// From the cache, and from the store what it lacks.
     fn answer(self, held: Held, confirmation: Option<&HeaderMap>, here: Here, told: &'static str) -> Response<Body> {
         let told = if matches!(here, Here::Part) { "PARTIAL" } else { told };
@@ -206,14 +206,15 @@ impl Asked {
     }
 
     /// From the store, and kept if it may be.
-    fn learned(self, answer: Response<Incoming>, learning: Learning) -> Response<Body> {
+    fn learned(self, answer: Response<Arriving>, learning: Learning) -> Response<Body> {
         let learned = self.cached.objects().learned(&self.read, &learning, answer.status(), answer.headers());
         match learned {
             Learned::Keep(kept) => {
-                told(answer.map(|body| Paced::new(Keeping::new(self.cached, kept, body)).boxed_unsync()), "MISS")
+                let keeping = Keeping::new(self.cached, kept);
+                told(answer.map(|body| Passing::new(body, Some(keeping)).boxed_unsync()), "MISS")
             }
-            Learned::Known => told(answer.map(passed_on), "MISS"),
-            Learned::Not(why) => passed(answer, why),
+            Learned::Known => told(answer.map(unkept), "MISS"),
+            Learned::Not(why) => bypassed(answer.map(unkept), why),
         }
     }
 }
@@ -260,8 +261,12 @@ fn plan_of(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
     objects.plan(cached.now_ns(), read, who)
 }
 
-fn passed(answer: Response<Incoming>, why: &'static str) -> Response<Body> {
-    let mut answer = told(answer.map(passed_on), "BYPASS");
+fn unkept(body: Arriving) -> Body {
+    Passing::new(body, None).boxed_unsync()
+}
+
+fn bypassed(answer: Response<Body>, why: &'static str) -> Response<Body> {
+    let mut answer = told(answer, "BYPASS");
     let status = format!("forebay; fwd=bypass; detail={why}");
     answer.headers_mut().insert(CACHE_STATUS, HeaderValue::try_from(status).expect("a word"));
     answer
