@@ -14,7 +14,7 @@
 //! kept).
 
 use crate::backend::{BackEnd, BackEndError};
-use crate::body::{Body, passed_on, whole};
+use crate::body::{Body, streamed, whole};
 use crate::cached::Cached;
 use crate::failure::{self, Failure};
 use crate::fetch::Origin;
@@ -87,7 +87,7 @@ impl Serving {
 
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
         let answer = self.backend.ask(request).await?;
-        Ok(bypassed(answer.map(passed_on), why))
+        Ok(bypassed(answer.map(|body| streamed(Passing::library(body))), why))
     }
 
     /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
@@ -191,7 +191,7 @@ impl Asked {
             Here::AtHand(bytes) => whole(bytes.slice(part.start as usize..part.end as usize)),
             Here::All | Here::Part | Here::No => {
                 let origin = Origin { cached: self.cached, backend: self.backend, held, head: self.head };
-                Hit::new(origin, part.clone()).boxed_unsync()
+                streamed(Hit::new(origin, part.clone()))
             }
         };
         let mut answer = Response::new(body);
@@ -211,7 +211,7 @@ impl Asked {
         match learned {
             Learned::Keep(kept) => {
                 let keeping = Keeping::new(self.cached, kept);
-                told(answer.map(|body| Passing::new(body, Some(keeping)).boxed_unsync()), "MISS")
+                told(answer.map(|body| streamed(Passing::new(body, Some(keeping)))), "MISS")
             }
             Learned::Known => told(answer.map(unkept), "MISS"),
             Learned::Not(why) => bypassed(answer.map(unkept), why),
@@ -262,7 +262,7 @@ fn plan_of(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
 }
 
 fn unkept(body: Arriving) -> Body {
-    Passing::new(body, None).boxed_unsync()
+    streamed(Passing::new(body, None))
 }
 
 fn bypassed(answer: Response<Body>, why: &'static str) -> Response<Body> {

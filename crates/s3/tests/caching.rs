@@ -61,6 +61,10 @@ fn small_objects_share_a_page_and_no_byte() {
             let answer = world.get(&format!("/b/{at}"), &[]);
             assert!(answer.body == object(at), "{at}");
             assert!(answer.cache() == round || at == 0, "{at}: {}", answer.cache());
+            if at % 16 == 15 {
+                // More at once than the pool takes fills are left out.
+                world.settle();
+            }
         }
         world.settle();
     }

@@ -150,6 +150,7 @@ fn an_answer_that_is_cut_short_is_never_a_whole_one() {
     let mut answer = asked(&gateway, b"GET /b/k HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut body = Vec::new();
     let _ = answer.stream.read_to_end(&mut body);
+    // What came leaves before the connection ends.
     assert_eq!((answer.header("content-length"), body.as_slice()), (Some("10"), &b"1234"[..]));
 }
 
