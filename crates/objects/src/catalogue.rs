@@ -17,8 +17,9 @@
 
 use crate::head::Heads;
 use crate::ring::Ring;
+use crate::selection::Selection;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// What a client names: bucket and key, and the version's id if it names one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +58,19 @@ struct Version {
 
 type Link = (Name, Option<Box<str>>);
 
+/// A version, as an operator is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which.
+    pub id: VersionId,
+    /// What it is.
+    pub identity: Identity,
+    /// The address of its first byte.
+    pub start: u64,
+    /// When the store was asked which version the name is, if this one was the answer.
+    pub current_ns: Option<u64>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -66,6 +80,8 @@ pub struct Catalogue {
     by_identity: BTreeMap<Identity, VersionId>,
     by_start: BTreeMap<u64, VersionId>,
     by_use: BTreeMap<u64, VersionId>,
+    /// Of all versions.
+    bytes: u64,
     /// With the time at which the store was asked.
     links: BTreeMap<Link, (VersionId, u64)>,
     next: u64,
@@ -82,6 +98,7 @@ impl Catalogue {
             by_identity: BTreeMap::new(),
             by_start: BTreeMap::new(),
             by_use: BTreeMap::new(),
+            bytes: 0,
             links: BTreeMap::new(),
             next: 0,
         }
@@ -97,6 +114,42 @@ impl Catalogue {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
+    }
+
+    /// Versions kept at most.
+    #[must_use]
+    pub fn versions_max(&self) -> usize {
+        self.versions_max
+    }
+
+    /// The sum of the versions' lengths, whether their bytes are cached or not.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The addresses.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Versions that are selected, in the order of their identities, behind `after`. Nothing counts as used.
+    pub fn selected<'a>(
+        &'a self,
+        selection: &'a Selection,
+        after: Option<&Identity>,
+    ) -> impl Iterator<Item = Known> + 'a {
+        let first = || Identity { name: selection.first(), etag: "".into(), version_id: None, bytes: 0 };
+        let from = after.map_or_else(|| Bound::Included(first()), |after| Bound::Excluded(after.clone()));
+        let of_names = self.by_identity.range((from, Bound::Unbounded));
+        let of_names = of_names.take_while(|(identity, _)| selection.has(&identity.name));
+        of_names.filter(|(identity, _)| selection.has_version(identity)).map(|(identity, id)| Known {
+            id: *id,
+            identity: identity.clone(),
+            start: self.versions[id].range.start,
+            current_ns: self.links.get(&(identity.name.clone(), None)).filter(|link| link.0 == *id).map(|link| link.1),
+        })
     }
 
     /// Where the name leads, and when the store was asked; the version counts as used.
@@ -162,6 +215,7 @@ impl Catalogue {
         self.by_identity.remove(&version.identity);
         self.by_start.remove(&version.range.start);
         self.by_use.remove(&version.used);
+        self.bytes -= version.identity.bytes;
         version.links.iter().for_each(|link| {
             self.links.remove(link);
         });
@@ -198,6 +252,7 @@ impl Catalogue {
         self.by_identity.insert(identity.clone(), id);
         self.by_start.insert(range.start, id);
         self.by_use.insert(used, id);
+        self.bytes += identity.bytes;
         self.versions.insert(
             id,
             Version { identity: identity.clone(), range, heads: Heads::default(), used, links: Vec::new() },
@@ -279,6 +334,33 @@ mod tests {
         catalogue.link(None, &identity(3, 0, 9), 0);
         assert!(catalogue.get(ids[0]).is_some() && catalogue.get(ids[1]).is_none());
         assert_eq!((catalogue.len(), catalogue.find(&name(2), None)), (2, None));
+    }
+
+    #[test]
+    fn versions_are_selected_in_order_and_nothing_is_touched() {
+        let mut catalogue = catalogue(10);
+        let named = |bucket: &str, key: &str, etag: &str| Identity {
+            name: Name { bucket: bucket.into(), key: key.as_bytes().into() },
+            etag: etag.into(),
+            version_id: Some(etag.into()),
+            bytes: 9,
+        };
+        let all = [named("a", "k", "1"), named("b", "k", "1"), named("b", "k", "2"), named("b", "k/l", "1")];
+        let ids: Vec<VersionId> = all.iter().map(|it| catalogue.link(None, it, 7).expect("room")).collect();
+        let found = |text: &str, after: Option<&Identity>| -> Vec<VersionId> {
+            catalogue.selected(&Selection::of(text).expect("well-formed"), after).map(|it| it.id).collect()
+        };
+        assert_eq!(found("s3://", None), ids);
+        assert_eq!(found("s3://b", None), ids[1..]);
+        assert_eq!(found("s3://b/k*", Some(&all[1])), ids[2..]);
+        assert_eq!(found("s3://b/k", None), ids[1..3]);
+        assert_eq!(found("s3://b/k?versionId=2", None), ids[2..3]);
+        assert_eq!((found("s3://b/l*", None), found("s3://c", None)), (vec![], vec![]));
+        let current: Vec<_> = catalogue.selected(&Selection::All, None).map(|it| it.current_ns).collect();
+        assert_eq!(current, [Some(7), None, Some(7), Some(7)], "the name leads to the second version");
+        assert_eq!((catalogue.bytes(), catalogue.by_use.first_key_value().expect("one").1), (36, &ids[0]));
+        catalogue.drop_version(ids[2]);
+        assert_eq!(catalogue.bytes(), 27);
     }
 
     proptest! {

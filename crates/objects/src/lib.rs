@@ -6,9 +6,10 @@
 //! Follow a request: [`target`] reads what it is about, [`read`] what of an object it wants; [`Objects::plan`] says what to do, and
 //! [`Objects::learned`] and [`Objects::confirmed`] take what the store answered. [`Catalogue`] knows where the bytes of a
 //! version are, [`permit`] whom the store said yes to, [`change`] which names are being changed, [`head`] what is
-//! told with the bytes.
+//! told with the bytes. [`Selection`] and [`Notes`] are for an operator who asks what is known, and why something was not kept.
 #![forbid(unsafe_code)]
 
+mod bypass;
 mod catalogue;
 mod change;
 mod condition;
@@ -18,18 +19,21 @@ mod permit;
 mod range;
 mod read;
 mod ring;
+mod selection;
 mod signed;
 mod target;
 
-pub use catalogue::{Catalogue, Identity, Name, VersionId};
+pub use bypass::{Note, Notes, REASONS, reason_of};
+pub use catalogue::{Catalogue, Identity, Known, Name, VersionId};
 pub use change::{Change, Changes};
 pub use condition::{Conditions, Verdict};
 pub use head::Heads;
-pub use objects::{Confirmed, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
+pub use objects::{Confirmed, Gauges, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
 pub use permit::{Permits, Who, lifetime_s};
 pub use range::{Spec, content_range};
 pub use read::{Asked, Read};
 pub use ring::Ring;
+pub use selection::{Selection, SelectionError};
 pub use signed::may_change;
 pub use target::{Target, Verb};
 

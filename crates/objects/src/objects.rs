@@ -14,7 +14,7 @@
 //!
 //! Limits: a version without a strong ETag, or of unknown length, is not kept.
 
-use crate::catalogue::{Catalogue, Identity, VersionId};
+use crate::catalogue::{Catalogue, Identity, Known, VersionId};
 use crate::change::{Change, Changes, Stamp};
 use crate::condition::Verdict;
 use crate::head::{self, Kind, Of};
@@ -22,6 +22,7 @@ use crate::permit::{Permits, Who};
 use crate::range::content_range;
 use crate::read::{Asked, Read};
 use crate::ring::Ring;
+use crate::selection::Selection;
 use crate::target::Target;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName};
 use http::{HeaderValue, StatusCode};
@@ -128,6 +129,25 @@ pub struct Kept {
     pub part: Range<u64>,
     /// Its length.
     pub bytes: u64,
+}
+
+/// How much is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Versions known.
+    pub versions: u64,
+    /// At most.
+    pub versions_max: u64,
+    /// The sum of their lengths, cached or not.
+    pub version_bytes: u64,
+    /// Permits remembered.
+    pub permits: u64,
+    /// Addresses.
+    pub space_bytes: u64,
+    /// Given out since the start; beyond `space_bytes` they are given out again.
+    pub given_bytes: u64,
+    /// Cleaned since the start, to be given out again.
+    pub cleaned_bytes: u64,
 }
 
 impl Held {
@@ -334,6 +354,29 @@ impl Objects {
     /// The bytes of a version turned out not to be what they should: forget it.
     pub fn distrust(&mut self, id: VersionId) {
         self.catalogue.drop_version(id);
+    }
+
+    /// Forgets versions that are selected, behind `after`, so many at most; those that it forgot. What reads of them are under way may
+    /// still bring is to be evicted when they have ended.
+    pub fn forget(&mut self, selection: &Selection, after: Option<&Identity>, versions_max: usize) -> Vec<Known> {
+        let forgotten: Vec<Known> = self.catalogue.selected(selection, after).take(versions_max).collect();
+        forgotten.iter().for_each(|known| self.catalogue.drop_version(known.id));
+        forgotten
+    }
+
+    /// How much is known.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let (catalogue, ring) = (&self.catalogue, self.catalogue.ring());
+        Gauges {
+            versions: catalogue.len() as u64,
+            versions_max: catalogue.versions_max() as u64,
+            version_bytes: catalogue.bytes(),
+            permits: self.permits.len() as u64,
+            space_bytes: ring.bytes(),
+            given_bytes: ring.given_bytes(),
+            cleaned_bytes: ring.cleaned_bytes(),
+        }
     }
 
     /// See [`Catalogue::to_clean`].

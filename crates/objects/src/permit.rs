@@ -134,6 +134,18 @@ impl Permits {
         self.ttl_ns > 0
     }
 
+    /// Permits that are remembered, some of which may have ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.permits.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.permits.is_empty()
+    }
+
     /// The store said yes to a request that left at `asked_ns` and is good for `lifetime_s`.
     pub(crate) fn grant(&mut self, asked_ns: u64, who: Who, stamp: Stamp, lifetime_s: u64) {
         let life_ns = self.ttl_ns.min(lifetime_s.saturating_mul(1_000_000_000));

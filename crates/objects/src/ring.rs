@@ -51,6 +51,24 @@ impl Ring {
         self.step_bytes()
     }
 
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes given out since the beginning, what was left out between them included.
+    #[must_use]
+    pub fn given_bytes(&self) -> u64 {
+        self.head
+    }
+
+    /// Bytes cleaned since the beginning.
+    #[must_use]
+    pub fn cleaned_bytes(&self) -> u64 {
+        self.clean - self.bytes
+    }
+
     /// A range for so many bytes, whole blocks; `None` while what lies there is not clean, or when it is too long.
     pub fn take(&mut self, bytes: u64) -> Option<Range<u64>> {
         let length = bytes.max(1).checked_next_multiple_of(self.block_bytes)?;
@@ -109,6 +127,7 @@ mod tests {
         assert_eq!(ring.take(0), Some(260..264));
         assert_eq!(ring.take(1025), None, "longer than a step");
         assert_eq!(ring.take(1024), Some(320..1344));
+        assert_eq!((ring.bytes(), ring.given_bytes(), ring.cleaned_bytes()), (64 * 1024, 1344, 0));
     }
 
     proptest! {

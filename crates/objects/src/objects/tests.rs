@@ -58,6 +58,23 @@ fn kept(learned: Learned) -> Option<Kept> {
 }
 
 #[test]
+fn what_is_forgotten_is_asked_for_anew_and_gets_other_addresses() {
+    let mut objects = objects(SECOND);
+    let asked = get(&[]);
+    let kept = learn(&mut objects, 0, &asked, 200, &whole("\"e\"", 9)).expect("kept");
+    let Plan::Serve(held, _) = plan(&mut objects, 1, &asked) else { panic!("it is known") };
+    let selection = Selection::of("s3://b/k*").expect("well-formed");
+    let forgotten = objects.forget(&selection, None, 10);
+    assert_eq!((forgotten.len(), forgotten[0].id, forgotten[0].start), (1, kept.id, kept.start));
+    assert_eq!(objects.confirmed(&asked.0, &held, &headers(&[])), Confirmed::Again, "what was asked before");
+    assert!(matches!(plan(&mut objects, 2, &asked), Plan::Learn(_)), "the permit leads nowhere");
+    let again = learn(&mut objects, 3, &asked, 200, &whole("\"e\"", 9)).expect("kept");
+    assert!(again.id != kept.id && again.start != kept.start);
+    let gauges = objects.gauges();
+    assert_eq!((gauges.versions, gauges.version_bytes, gauges.permits, gauges.given_bytes), (1, 9, 1, 2 * 4096));
+}
+
+#[test]
 fn what_was_learned_is_confirmed_and_answers_any_part() {
     let mut objects = objects(0);
     let kept = learn(&mut objects, 0, &get(&[]), 200, &whole("\"e\"", 100_000)).expect("kept");
