@@ -3,11 +3,12 @@
 //! How: [`Objects`] decides, behind one lock that is held for a look-up and no longer; [`Pool`] has the bytes. A task of its own
 //! cleans addresses before they are given out again.
 
+use crate::counts::Counts;
 use crate::flight::Flights;
 use crate::pool::Pool;
 use crate::small::Small;
 use forebay_core::{BLOCK_BYTES, PROBE_PAGES_MAX, Residency};
-use forebay_objects::{Held, Kept, Objects, ObjectsConfig};
+use forebay_objects::{Held, Kept, Notes, Objects, ObjectsConfig, VersionId};
 use hyper::body::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,12 +42,14 @@ pub(crate) struct Cached {
     pub(crate) metadata_ttl: Duration,
     pub(crate) flights: Arc<Flights>,
     pub(crate) small: Small,
+    pub(crate) counts: Arc<Counts>,
+    notes: Mutex<Notes>,
     objects: Mutex<Objects>,
     started: Instant,
 }
 
 impl Cached {
-    pub(crate) fn new(config: CacheConfig) -> Arc<Self> {
+    pub(crate) fn new(config: CacheConfig, counts: Arc<Counts>) -> Arc<Self> {
         let objects = Objects::new(&ObjectsConfig {
             space_bytes: config.space_bytes,
             page_bytes: u64::from(config.page_bytes),
@@ -60,6 +63,8 @@ impl Cached {
             metadata_ttl: config.metadata_ttl,
             flights: Arc::default(),
             small: Small::new(config.small_bytes),
+            counts,
+            notes: Mutex::default(),
             objects: Mutex::new(objects),
             started: Instant::now(),
         })
@@ -74,9 +79,19 @@ impl Cached {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Why answers were not kept.
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the addresses still are the version's.
     pub(crate) fn is_kept(&self, kept: &Kept) -> bool {
-        self.objects().catalogue().get(kept.id).is_some()
+        self.is_known(kept.id)
+    }
+
+    /// Whether a version was not dropped: what was read of it until now was its own.
+    pub(crate) fn is_known(&self, id: VersionId) -> bool {
+        self.objects().catalogue().get(id).is_some()
     }
 
     /// Cleans addresses ahead of need, forever.
@@ -108,6 +123,9 @@ impl Cached {
         let mut copy: Vec<u8> = Vec::with_capacity(held.bytes as usize + 512);
         pages.iter().for_each(|page| copy.extend_from_slice(page.as_ref()));
         copy.truncate(held.bytes as usize);
+        if !self.is_known(held.id) {
+            return None;
+        }
         let bytes = Bytes::from(copy);
         self.small.keep(held.id, bytes.clone());
         Some(bytes)
@@ -140,7 +158,7 @@ impl Cached {
     }
 
     /// Where what is looked at at once ends.
-    fn look_end(&self, range: &Range<u64>) -> u64 {
+    pub(crate) fn look_end(&self, range: &Range<u64>) -> u64 {
         let end = (range.start / self.page_bytes).saturating_add(PROBE_PAGES_MAX).saturating_mul(self.page_bytes);
         end.min(range.end)
     }

@@ -12,6 +12,7 @@
 use crate::backend::BackEnd;
 use crate::body::Failed;
 use crate::cached::Cached;
+use crate::counts::Purpose;
 use crate::keep::Keeping;
 use crate::passing::Passing;
 use crate::serving::Sent;
@@ -70,7 +71,9 @@ impl Origin {
         if may_change(&self.head.uri, &self.head.headers, &RANGE) {
             headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-{}", part.start, part.end - 1))?);
         }
-        let answer = self.backend.read(request).await?;
+        let answer = self.backend.read(request).await;
+        self.cached.counts.asked(Purpose::Fetch, &answer);
+        let answer = answer?;
         let came = self.held.part_in(answer.status(), answer.headers()).filter(|came| came.contains(&part.start));
         let came = came.ok_or_else(|| refused(self.backend.address(), answer.status()))?;
         let (skip, left) = (part.start - came.start, came.end.min(part.end) - part.start);

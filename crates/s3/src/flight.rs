@@ -127,6 +127,18 @@ impl Flights {
         (came > at).then_some(came)
     }
 
+    /// Waits until no byte of the version is on its way any more.
+    pub(crate) async fn end(&self, id: VersionId) {
+        let next = || {
+            let under_way = self.under_way();
+            under_way.flights.range((id, 0)..=(id, u64::MAX)).next().map(|(_, it)| it.came.clone())
+        };
+        while let Some(mut came) = next() {
+            // The sender goes with the flight.
+            let _ = came.wait_for(|_| false).await;
+        }
+    }
+
     /// Asks first, or waits for who does.
     pub(crate) async fn lead(self: &Arc<Self>, question: Question) -> Lead {
         let mut answered = {

@@ -9,7 +9,9 @@
 
 use crate::backend::{BackEnd, BackEndError};
 use crate::cached::{CacheConfig, Cached};
+use crate::counts::Counts;
 use crate::failure::{self, Failure};
+use crate::operator::Operator;
 use crate::serving::Serving;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -74,6 +76,7 @@ pub enum GatewayError {
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
+    operator: Operator,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -94,13 +97,27 @@ impl Gateway {
             .enable_all()
             .build()
             .map_err(GatewayError::Start)?;
-        let cached = config.cache.clone().map(Cached::new);
+        let counts = Arc::new(Counts::default());
+        let cached = config.cache.clone().map(|cache| Cached::new(cache, Arc::clone(&counts)));
         if let Some(cached) = &cached {
             runtime.spawn(Arc::clone(cached).clean());
         }
-        let connections_max = config.connections_max;
-        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, backend, cached }), connections_max));
-        Ok(Self { address, runtime: Some(runtime) })
+        let places = Arc::new(Semaphore::new(config.connections_max));
+        let operator = Operator {
+            cached: cached.clone(),
+            counts: Arc::clone(&counts),
+            places: Arc::clone(&places),
+            connections_max: config.connections_max,
+            runtime: runtime.handle().clone(),
+        };
+        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, backend, cached, counts }), places));
+        Ok(Self { address, operator, runtime: Some(runtime) })
+    }
+
+    /// For who runs it; stays good when the gateway has stopped.
+    #[must_use]
+    pub fn operator(&self) -> Operator {
+        self.operator.clone()
     }
 
     /// Where it listens.
@@ -118,12 +135,11 @@ impl Drop for Gateway {
     }
 }
 
-async fn accept(listener: TcpListener, serving: Arc<Serving>, connections_max: usize) {
+async fn accept(listener: TcpListener, serving: Arc<Serving>, places: Arc<Semaphore>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the S3 gateway cannot listen"),
     };
-    let places = Arc::new(Semaphore::new(connections_max));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -136,6 +152,7 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>, connections_max: u
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let place = Arc::clone(&places).try_acquire_owned().ok();
+        serving.counts.came(place.is_none());
         let serving = Arc::clone(&serving);
         tokio::spawn(async move {
             let is_full = place.is_none();

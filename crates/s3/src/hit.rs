@@ -7,10 +7,11 @@
 //! What cannot be read is on its way for somebody else, and waited for; or it is fetched ([`crate::fetch`]), as far as it is missing, and kept on
 //! its way. A fetch that breaks off is begun again where it ended, [`FETCHES_MAX`] times at most.
 //!
-//! Invariant: bytes of one version only: its addresses are its own, and a fetch is of that version or fails.
+//! Invariant: bytes of one version only: its addresses are its own while it is known, which is looked at after each read; and a fetch is of that version or fails.
 
 use crate::body::Failed;
 use crate::cached::Cached;
+use crate::counts::Source;
 use crate::fetch::{Fetched, Origin};
 use crate::pace::Pace;
 use crate::pool::Page;
@@ -127,7 +128,10 @@ async fn coming(origin: &Origin, part: Range<u64>) -> Range<u64> {
     }
     let here = origin.look(part.clone()).await.leading_bytes;
     let end = match here {
-        0 => flights.wait(origin.held.id, part.start).await.unwrap_or(part.end),
+        0 => {
+            origin.cached.counts.waits();
+            flights.wait(origin.held.id, part.start).await.unwrap_or(part.end)
+        }
         here => part.start + here,
     };
     part.start..end.min(part.end)
@@ -146,6 +150,11 @@ async fn read(origin: &Origin, part: &Range<u64>) -> Option<(Vec<Bytes>, bool)> 
     let sectors = Cached::sectors(&wanted);
     let (skip, length) = ((wanted.start - sectors.start) as usize, (wanted.end - wanted.start) as usize);
     let pages = pool.read(sectors, lease).await.ok()?;
+    // Else the addresses may be another's by now.
+    if !origin.cached.is_known(origin.held.id) {
+        return None;
+    }
+    origin.cached.counts.sent(Source::Cache, length as u64);
     let bytes = match is_lent {
         true => cut(pages.into_iter().map(Bytes::from_owner), skip, length),
         false => cut(pages.iter().map(copied), skip, length),
@@ -209,6 +218,7 @@ impl Body for Hit {
                 Stage::Fetched(fetched) => match ready!(Pin::new(fetched).poll_next(context)) {
                     Some(Ok(piece)) => {
                         this.left.start += piece.len() as u64;
+                        this.origin.cached.counts.sent(Source::Fetched, piece.len() as u64);
                         this.pages.push_back(piece);
                         this.on_the_way_bytes_max = WINDOW_BYTES_MAX;
                     }

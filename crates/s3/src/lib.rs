@@ -5,13 +5,15 @@
 //! that passes on what it does not understand fails none.
 //!
 //! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store,
-//! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way; [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes.
+//! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way;
+//! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod body;
 mod cached;
+mod counts;
 mod failure;
 mod fetch;
 mod flight;
@@ -19,6 +21,7 @@ mod gateway;
 mod hit;
 mod keep;
 mod on_the_way;
+mod operator;
 mod pace;
 mod passing;
 mod pool;
@@ -28,5 +31,7 @@ mod small;
 
 pub use backend::{BackEnd, BackEndError, check_address};
 pub use cached::CacheConfig;
+pub use counts::{CLASSES, Counted, DurationCounts, OPERATIONS, OUTCOMES, PURPOSES, SOURCES};
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
+pub use operator::{Extent, Figures, Forgotten, Found, Located, Operator, Place, VERSIONS_MAX};
 pub use pool::{Lease, Page, Pool, PoolFront};

@@ -16,6 +16,7 @@
 use crate::backend::{BackEnd, BackEndError};
 use crate::body::{Body, streamed, whole};
 use crate::cached::Cached;
+use crate::counts::{CACHE_STATUS, Counts, Purpose, Source, X_CACHE};
 use crate::failure::{self, Failure};
 use crate::fetch::Origin;
 use crate::flight::Lead;
@@ -24,19 +25,16 @@ use crate::keep::Keeping;
 use crate::passing::Passing;
 use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
-use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Plan, Read, Target, Verb, Who, lifetime_s};
+use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
-const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The body of a request that HTTP's library carries to the store: the client's.
 pub(crate) type Sent = Incoming;
@@ -48,6 +46,7 @@ pub(crate) struct Serving {
     pub(crate) names: Vec<String>,
     pub(crate) backend: Arc<BackEnd<Sent>>,
     pub(crate) cached: Option<Arc<Cached>>,
+    pub(crate) counts: Arc<Counts>,
 }
 
 /// A read of an object, on its way.
@@ -61,6 +60,7 @@ struct Asked {
 
 impl Serving {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let since = Instant::now();
         let uri = request.uri();
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
@@ -76,18 +76,28 @@ impl Serving {
                 None => self.pass(request, "not-an-object").await,
             },
         };
-        answered.unwrap_or_else(|error| match error {
+        let answer = answered.unwrap_or_else(|error| match error {
             BackEndError::Address { .. } => failure::answer(Failure::BadRequest, &path, &error.to_string()),
             BackEndError::Away { .. } | BackEndError::Late { .. } => {
                 tracing::debug!(%error, "no answer");
                 failure::answer(Failure::BackEndAway, &path, self.backend.address())
             }
-        })
+        });
+        let status = answer.status().as_u16();
+        let (answer, reason) = self.counts.answered(target.verb, since.elapsed(), answer);
+        if let (Some(cached), Some(reason), Some(name), Verb::Read { .. }) =
+            (&self.cached, reason, target.name, target.verb)
+        {
+            let at_ns = cached.now_ns();
+            cached.notes().add(Note { name, at_ns, reason, status });
+        }
+        answer
     }
 
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.ask(request).await?;
-        Ok(bypassed(answer.map(|body| streamed(Passing::library(body))), why))
+        let answer = self.backend.ask(request).await;
+        self.counts.asked(Purpose::Pass, &answer);
+        Ok(bypassed(answer?.map(|body| streamed(Passing::library(body))), why))
     }
 
     /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
@@ -115,8 +125,9 @@ impl Serving {
             if !request.body().is_end_stream() {
                 return self.pass(request, why).await;
             }
-            let answer = self.backend.read(request.into_parts().0).await?;
-            return Ok(bypassed(answer.map(unkept), why));
+            let answer = self.backend.read(request.into_parts().0).await;
+            self.counts.asked(Purpose::Pass, &answer);
+            return Ok(bypassed(answer?.map(unkept), why));
         }
         let mut leading = None;
         let question = || (read.name.clone(), read.version_id.clone(), read.asked);
@@ -126,6 +137,7 @@ impl Serving {
             match cached.flights.lead(question()).await {
                 Lead::Own(own) => leading = Some(own),
                 Lead::Other => {
+                    self.counts.waits();
                     plan = plan_of(&cached, &read, &request);
                     here = here_of(&cached, &read, &plan).await;
                 }
@@ -153,8 +165,9 @@ impl Serving {
 
     /// As it came; what is answered is kept.
     async fn learn(&self, asked: Asked, learning: Learning) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.read(asked.head.clone()).await?;
-        Ok(asked.learned(answer, learning))
+        let answer = self.backend.read(asked.head.clone()).await;
+        self.counts.asked(Purpose::Pass, &answer);
+        Ok(asked.learned(answer?, learning))
     }
 
     /// With the condition that it is another version.
@@ -162,7 +175,9 @@ impl Serving {
         let mut request = asked.head.clone();
         let Ok(etag) = HeaderValue::from_str(&held.etag) else { return self.learn(asked, held.learning).await };
         request.headers.insert(IF_NONE_MATCH, etag);
-        let answer = self.backend.read(request).await?;
+        let answer = self.backend.read(request).await;
+        self.counts.asked(Purpose::Confirm, &answer);
+        let answer = answer?;
         if answer.status() != StatusCode::NOT_MODIFIED {
             return Ok(asked.learned(answer, held.learning));
         }
@@ -188,7 +203,10 @@ impl Asked {
         let headers = held.told(&self.read, confirmation);
         let body = match here {
             _ if is_head || !held.has_body() => whole(""),
-            Here::AtHand(bytes) => whole(bytes.slice(part.start as usize..part.end as usize)),
+            Here::AtHand(bytes) => {
+                self.cached.counts.sent(Source::Copy, part.end - part.start);
+                whole(bytes.slice(part.start as usize..part.end as usize))
+            }
             Here::All | Here::Part | Here::No => {
                 let origin = Origin { cached: self.cached, backend: self.backend, held, head: self.head };
                 streamed(Hit::new(origin, part.clone()))

@@ -49,6 +49,21 @@ impl Small {
         Some(bytes)
     }
 
+    /// Whether it is at hand.
+    pub(crate) fn has(&self, id: VersionId) -> bool {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.young.contains_key(&id) || generations.old.contains_key(&id)
+    }
+
+    /// Drops the copy.
+    pub(crate) fn forget(&self, id: VersionId) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.old.remove(&id);
+        if let Some(bytes) = generations.young.remove(&id) {
+            generations.young_bytes -= bytes.len() + ENTRY_BYTES;
+        }
+    }
+
     /// Keeps a copy of the whole object.
     pub(crate) fn keep(&self, id: VersionId, bytes: Bytes) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +107,12 @@ mod tests {
             assert!(generations.young.len() + generations.old.len() <= 20);
         }
         assert_eq!(small.find(ids[50]), None);
+        assert!(small.has(ids[0]) && !small.has(ids[50]));
+        small.forget(ids[0]);
+        let young_bytes = |small: &Small| small.generations.lock().expect("no thread died").young_bytes;
+        let left = young_bytes(&small);
+        small.forget(ids[0]);
+        assert_eq!((small.find(ids[0]), young_bytes(&small)), (None, left));
         assert_eq!(small.find(ids[99]).expect("new"), vec![99; 1000]);
     }
 }
