@@ -1,5 +1,6 @@
 //! What the endpoint needs of the cache.
 
+use crate::gateway::{ExplainedObject, ForgottenObjects, FoundObjects};
 use crate::snapshot::{ProfileNote, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,6 +65,24 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// When there is no such volume, or a shard does not answer.
     fn learnt(&self, volume: &str) -> Result<serde_json::Value, ControlError>;
+
+    /// What is known of objects of the S3 gateway, and where it is. May wait for the shard.
+    ///
+    /// # Errors
+    /// When nothing is known of any, the text is malformed, or there is no gateway.
+    fn find_objects(&self, uri: &str) -> Result<FoundObjects, ControlError>;
+
+    /// Forgets objects of the S3 gateway: the next read of each is a miss. May wait for the shard.
+    ///
+    /// # Errors
+    /// When nothing is known of any, the text is malformed, or there is no gateway.
+    fn forget_objects(&self, uri: &str) -> Result<ForgottenObjects, ControlError>;
+
+    /// What is known of one object of the S3 gateway, and why its last answers were not cached.
+    ///
+    /// # Errors
+    /// When nothing is known of it, the text is malformed or names several, or there is no gateway.
+    fn explain_object(&self, uri: &str) -> Result<ExplainedObject, ControlError>;
 }
 
 /// What is to be measured.

@@ -13,6 +13,7 @@
 
 mod answer;
 mod control;
+mod gateway;
 mod guard;
 mod latency;
 mod metrics;
@@ -21,6 +22,10 @@ mod server;
 mod snapshot;
 
 pub use control::{Control, ControlError, ErrorBody, ErrorKind, Measure, PathRate, State};
+pub use gateway::{
+    ExplainedObject, ForgottenObjects, FoundObjects, Gateway, GatewayRequests, ObjectExtent, ObjectVersion,
+    UncachedAnswer,
+};
 pub use latency::Latency;
 pub use metrics::reference as metrics_reference;
 pub use route::reference as api_reference;

@@ -5,6 +5,7 @@
 //! change from scrape to scrape, and 25 of them a histogram are enough to tell a hit from a miss.
 
 use crate::control::State;
+use crate::gateway::Gateway;
 use crate::latency::Latency;
 use crate::snapshot::{Disk, PathEstimate, Snapshot, Split, Volume, WriteLog};
 use prometheus_client::encoding::text::encode_eof;
@@ -145,6 +146,30 @@ const METRICS: &[Metric] = &[
     counter("forebay_nbd_received_bytes", "", "Payload received over NBD.", |s| one(s.nbd.received_bytes)),
     counter("forebay_nbd_sent_bytes", "", "Payload sent over NBD.", |s| one(s.nbd.sent_bytes)),
     counter("forebay_nbd_blocked_sends", "", "Times that a client's socket was full.", |s| one(s.nbd.sends_blocked)),
+
+    counter("forebay_gateway_requests", "op, cache, status", "S3 requests answered. op: get and head of objects, look (all else that changes nothing), change. cache: as X-Cache has it; none if the gateway answered itself.", gateway_requests),
+    counter("forebay_gateway_bypassed_requests", "reason", "S3 requests whose answer was not cached; `forebay explain s3://BUCKET/KEY` says what the reason means.", |s| gateway_map(s, "reason", |g| &g.bypassed)),
+    counter("forebay_gateway_sent_bytes", "source", "Bytes of bodies sent. cache: memory or disk; copy: of a small object; passed: from the store, as it answered; fetched: from the store, since the cache lacked them.", |s| gateway_map(s, "source", |g| &g.sent_bytes)),
+    counter("forebay_gateway_tier_read_bytes", "tier", "Bytes of objects that reads took from a tier.", gateway_tiers),
+    counter("forebay_gateway_kept_bytes", "", "Bytes of objects that the cache took.", |s| gateway(s, |g| g.kept_bytes)),
+    counter("forebay_gateway_store_requests", "purpose", "Requests to the store. pass: the client's own; confirm: whether what is cached may be read and is current; fetch: of what the cache lacked.", |s| gateway_map(s, "purpose", |g| &g.store_requests)),
+    counter("forebay_gateway_store_read_bytes", "purpose", "Bytes of bodies that were read from the store and sent.", gateway_store_bytes),
+    counter("forebay_gateway_store_errors", "error", "Requests to the store that failed. away: it could not be reached, or broke off; late: it did not begin to answer in time.", |s| gateway_map(s, "error", |g| &g.store_errors)),
+    counter("forebay_gateway_waits", "", "Times that a request waited for bytes that another one brought.", |s| gateway(s, |g| g.waits)),
+    gauge("forebay_gateway_connections_open", "", "S3 connections open now.", |s| gateway(s, |g| g.connections_open as f64)),
+    gauge("forebay_gateway_connections_max", "", "S3 connections at one time, at most.", |s| gateway(s, |g| g.connections_max as f64)),
+    counter("forebay_gateway_connections", "", "S3 connections taken.", |s| gateway(s, |g| g.connections)),
+    counter("forebay_gateway_refused_connections", "", "S3 connections turned away: too many clients.", |s| gateway(s, |g| g.connections_refused)),
+    gauge("forebay_gateway_versions", "", "Versions of objects that are known.", |s| gateway(s, |g| g.versions as f64)),
+    gauge("forebay_gateway_versions_max", "", "Versions of objects that are known at one time, at most; beyond, those used longest ago are forgotten.", |s| gateway(s, |g| g.versions_max as f64)),
+    gauge("forebay_gateway_version_bytes", "", "The sum of the known versions' lengths, cached or not.", |s| gateway(s, |g| g.version_bytes as f64)),
+    gauge("forebay_gateway_permits", "", "Answers of the store to requests that are believed for metadata_ttl.", |s| gateway(s, |g| g.permits as f64)),
+    gauge("forebay_gateway_space_bytes", "", "Addresses of the object space.", |s| gateway(s, |g| g.space_bytes as f64)),
+    gauge("forebay_gateway_space_used_bytes", "", "Addresses that were given out, and not cleaned since.", |s| gateway(s, |g| g.space_used_bytes() as f64)),
+    counter("forebay_gateway_space_given_bytes", "", "Addresses given out; modulo the object space's size this is where in the ring the next object begins.", |s| gateway(s, |g| g.given_bytes)),
+    counter("forebay_gateway_space_cleaned_bytes", "", "Addresses whose old pages were dropped, so that they can be given out again.", |s| gateway(s, |g| g.cleaned_bytes)),
+    Metric { name: "forebay_gateway_first_byte_duration_seconds", labels: "cache", help: "From an S3 request's head to the first byte of its answer.",
+        kind: Kind::Duration(|s| s.gateway.iter().flat_map(|g| &g.first_byte_latency).map(|(outcome, it)| (vec![("cache", outcome.clone())], it)).collect()) },
 ];
 
 fn one<T>(value: T) -> Vec<(Labels, T)> {
@@ -259,6 +284,38 @@ fn durations(snapshot: &Snapshot) -> Vec<(Labels, &Latency)> {
         [(of_op("read"), read_latency), (of_op("write"), write_latency), (of_op("flush"), flush_latency)]
     }
     snapshot.volumes.iter().flat_map(of_volume).collect()
+}
+
+fn gateway<T>(snapshot: &Snapshot, read: fn(&Gateway) -> T) -> Vec<(Labels, T)> {
+    snapshot.gateway.iter().map(|gateway| (vec![], read(gateway))).collect()
+}
+
+fn gateway_map(
+    snapshot: &Snapshot,
+    label: &'static str,
+    read: fn(&Gateway) -> &BTreeMap<String, u64>,
+) -> Vec<(Labels, u64)> {
+    snapshot.gateway.iter().flat_map(|gateway| map(read(gateway), label)).collect()
+}
+
+fn gateway_requests(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
+    let requests = snapshot.gateway.iter().flat_map(|gateway| &gateway.requests);
+    let labels = requests.map(|it| {
+        let labels = [("op", &it.operation), ("cache", &it.outcome), ("status", &it.class)];
+        (labels.map(|(label, value)| (label, value.clone())).into(), it.count)
+    });
+    labels.collect()
+}
+
+fn gateway_tiers(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
+    let tiers = |gateway: &Gateway| [("memory", gateway.memory_read_bytes), ("disk", gateway.disk_read_bytes)];
+    snapshot.gateway.iter().flat_map(tiers).map(|(tier, bytes)| (vec![("tier", tier.to_owned())], bytes)).collect()
+}
+
+fn gateway_store_bytes(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
+    let purposes = |gateway: &Gateway| [("pass", gateway.sent("passed")), ("fetch", gateway.sent("fetched"))];
+    let read = snapshot.gateway.iter().flat_map(purposes);
+    read.map(|(purpose, bytes)| (vec![("purpose", purpose.to_owned())], bytes)).collect()
 }
 
 fn map(counts: &BTreeMap<String, u64>, label: &'static str) -> Vec<(Labels, u64)> {

@@ -20,6 +20,9 @@ pub(crate) enum Route {
     Measure { volume: String, measure: Measure },
     Profile { volume: String, file: String },
     Learnt { volume: String },
+    FindObjects { uri: String },
+    ForgetObjects { uri: String },
+    ExplainObject { uri: String },
 }
 
 /// Why nothing is; the status follows from it.
@@ -54,9 +57,18 @@ const VOLUME: &[(&str, &str)] = &[
     ("profile", "Gives the policies another profile until the cache stops. Query: `file`, a path on the server's machine."),
 ];
 
+/// What can be asked of the S3 gateway's objects.
+#[rustfmt::skip]
+const OBJECT: &[(&str, &str)] = &[
+    ("stat", "Tells which versions of objects are known, and how much of them is in memory, on disk, or absent; of one object, which bytes."),
+    ("evict", "Forgets objects: their pages leave the cache, and the next read of each is a miss."),
+    ("explain", "Tells what is known of one object, and why its last answers were not cached."),
+];
+
 /// How long a path may be measured at a time.
 const MEASURE_MILLISECONDS_MAX: u64 = 10_000;
 const VOLUMES: &str = "/api/v1/volumes/";
+const OBJECTS: &str = "/api/v1/objects/";
 
 /// Finds the route.
 pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Route, NoRoute> {
@@ -66,6 +78,9 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
         } else {
             Err(NoRoute::Method { allowed: "GET" })
         };
+    }
+    if let Some(verb) = path.strip_prefix(OBJECTS).filter(|verb| OBJECT.iter().any(|(known, _)| known == verb)) {
+        return objects(method, verb, query);
     }
     let rest = path.strip_prefix(VOLUMES).and_then(|rest| rest.split_once('/'));
     let Some((volume, verb)) = rest.filter(|(_, verb)| VOLUME.iter().any(|(known, _)| known == verb)) else {
@@ -88,6 +103,25 @@ pub(crate) fn find(method: &str, path: &str, query: Option<&str>) -> Result<Rout
         "profile" => profile(volume, query),
         _ => evict(volume, query),
     }
+}
+
+fn objects(method: &str, verb: &str, query: Option<&str>) -> Result<Route, NoRoute> {
+    if method != "POST" {
+        return Err(NoRoute::Method { allowed: "POST" });
+    }
+    let mut uri = String::new();
+    for (name, value) in parameters(query) {
+        let decoded = || percent_decode_str(value).decode_utf8().map_err(|_| invalid(name, "it is not UTF-8"));
+        match name {
+            "uri" => uri = decoded()?.into_owned(),
+            _ => return Err(invalid(name, "it is not known")),
+        }
+    }
+    Ok(match verb {
+        "stat" => Route::FindObjects { uri },
+        "evict" => Route::ForgetObjects { uri },
+        _ => Route::ExplainObject { uri },
+    })
 }
 
 fn evict(volume: String, query: Option<&str>) -> Result<Route, NoRoute> {
@@ -185,6 +219,10 @@ pub fn reference() -> String {
     for (verb, doc) in VOLUME {
         let _ = writeln!(page, "| `POST {VOLUMES}NAME/{verb}` | {doc} |");
     }
+    for (verb, doc) in OBJECT {
+        let _ =
+            writeln!(page, "| `POST {OBJECTS}{verb}` | {doc} Query: `uri`, as `s3://bucket/key`, percent-encoded. |");
+    }
     page.push_str(
         "\nAn error is JSON too: `{\"error\": {\"kind\": ..., \"thing\": ..., \"cause\": ..., \"next\": ...}}`.\n\n\
         | kind | status | what to do |\n|---|---|---|\n\
@@ -224,6 +262,16 @@ mod tests {
         assert_eq!(find("POST", "/api/v1/volumes/v/measure", query), route);
         let route = Ok(Route::Profile { volume: "v".into(), file: "/a b".into() });
         assert_eq!(find("POST", "/api/v1/volumes/v/profile", Some("file=%2Fa%20b")), route);
+        let uri = || "s3://b/a c*".to_owned();
+        for (verb, route) in [
+            ("stat", Route::FindObjects { uri: uri() }),
+            ("evict", Route::ForgetObjects { uri: uri() }),
+            ("explain", Route::ExplainObject { uri: uri() }),
+        ] {
+            let path = format!("/api/v1/objects/{verb}");
+            assert_eq!(find("POST", &path, Some("uri=s3%3A%2F%2Fb%2Fa%20c%2A")), Ok(route));
+            assert_eq!(find("GET", &path, None), Err(NoRoute::Method { allowed: "POST" }));
+        }
         assert_eq!(find("GET", "/api/v1/volumes/v/evict", None), Err(NoRoute::Method { allowed: "POST" }));
     }
 
@@ -242,6 +290,10 @@ mod tests {
         for query in ["path=peer", "in_flight=-1", "block_bytes=4294967296", "milliseconds=10001", "", "x=1"] {
             assert_eq!(kind("POST", "/api/v1/volumes/v/measure", Some(query)), Some(ErrorKind::Invalid), "{query}");
         }
+        for query in ["uri=%ff", "volume=x"] {
+            assert_eq!(kind("POST", "/api/v1/objects/evict", Some(query)), Some(ErrorKind::Invalid), "{query}");
+        }
+        assert_eq!(kind("POST", "/api/v1/objects/format", None), Some(ErrorKind::NotFound));
         for query in ["file=%ff", "path=x"] {
             assert_eq!(kind("POST", "/api/v1/volumes/v/profile", Some(query)), Some(ErrorKind::Invalid), "{query}");
         }

@@ -210,6 +210,11 @@ impl Endpoint {
                 self.order("measure", volume, move |control, volume| control.measure(volume, measure)).await
             }
             Route::Learnt { volume } => self.order("learnt", volume, |control, volume| control.learnt(volume)).await,
+            Route::FindObjects { uri } => self.order("stat", uri, |control, uri| control.find_objects(uri)).await,
+            Route::ForgetObjects { uri } => self.order("evict", uri, |control, uri| control.forget_objects(uri)).await,
+            Route::ExplainObject { uri } => {
+                self.order("explain", uri, |control, uri| control.explain_object(uri)).await
+            }
             Route::Profile { volume, file } => {
                 self.order("profile", volume, move |control, volume| control.profile(volume, &file)).await
             }
@@ -234,7 +239,7 @@ impl Endpoint {
     async fn order<T: Serialize>(
         &self,
         verb: &'static str,
-        volume: String,
+        of: String,
         order: impl FnOnce(&dyn Control, &str) -> Result<T, ControlError> + Send + 'static,
     ) -> Answer {
         let Ok(permit) = Arc::clone(&self.orders).try_acquire_owned() else {
@@ -248,7 +253,7 @@ impl Endpoint {
         let control = Arc::clone(&self.control);
         waiting(move || {
             let _permit = permit;
-            match order(&*control, &volume) {
+            match order(&*control, &of) {
                 Ok(told) => answer::json(StatusCode::OK, &told),
                 Err(error) => answer::error(&error),
             }

@@ -4,6 +4,7 @@
 //! bytes, durations nanoseconds; names say which.
 
 use crate::control::State;
+use crate::gateway::Gateway;
 use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +37,9 @@ pub struct Snapshot {
     pub volumes: Vec<Volume>,
     /// The NBD server.
     pub nbd: Nbd,
+    /// The S3 gateway, if one is configured.
+    #[serde(default)]
+    pub gateway: Option<Gateway>,
 }
 
 /// A tier's pages.

@@ -4,7 +4,7 @@
 //! which would drag a runtime and forty lines of connection handling into every verb.
 
 use crate::exit::Exit;
-use forebay_admin::{ErrorBody, Measure, PathRate, ProfileNote};
+use forebay_admin::{ErrorBody, ExplainedObject, ForgottenObjects, FoundObjects, Measure, PathRate, ProfileNote};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
@@ -141,6 +141,36 @@ impl AdminClient {
     /// When nobody answers, or with an error.
     pub fn learnt<T: DeserializeOwned>(&self, volume: &str) -> Result<T, AskError> {
         self.told(volume, "learnt")
+    }
+
+    /// What the S3 gateway knows of objects, and where it is.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn find_objects(&self, uri: &str) -> Result<FoundObjects, AskError> {
+        self.of_objects("stat", uri)
+    }
+
+    /// Forgets objects.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn forget_objects(&self, uri: &str) -> Result<ForgottenObjects, AskError> {
+        self.of_objects("evict", uri)
+    }
+
+    /// What is known of an object, and why answers for it were not cached.
+    ///
+    /// # Errors
+    /// When nobody answers, or with an error.
+    pub fn explain_object(&self, uri: &str) -> Result<ExplainedObject, AskError> {
+        self.of_objects("explain", uri)
+    }
+
+    fn of_objects<T: DeserializeOwned>(&self, verb: &str, uri: &str) -> Result<T, AskError> {
+        let url = self.url(&format!("/api/v1/objects/{verb}?uri={}", utf8_percent_encode(uri, IN_PATH)));
+        let text = self.answer(self.agent.post(url).send_empty())?;
+        serde_json::from_str(&text).map_err(|cause| self.strange(&cause.to_string()))
     }
 
     fn order(&self, volume: &str, verb: &str) -> Result<(), AskError> {

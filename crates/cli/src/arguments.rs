@@ -39,17 +39,20 @@ pub enum Verb {
     Status(Running),
     /// Show what a running server has counted.
     Stats(Stats),
+    /// Show where objects of the S3 gateway are: in memory, on disk, or in the store only.
+    Stat(Stat),
     /// Show what the volumes do now, looked at once a second; until an interrupt, if there is a terminal.
     Top(Top),
     /// Make every answered write of volumes durable.
     Flush(Flush),
-    /// Drop clean pages of a volume from the cache.
+    /// Drop clean pages of a volume from the cache, or all that is known of objects.
     Evict(Evict),
     /// Switch a volume that has a write-back log between write-back and write-through, until the server stops.
     Mode(Mode),
     /// List what is lost of volumes in write-back, and accept it.
     Fsck(Fsck),
-    /// Tell how a volume's hits are split over cache disk and back end, and why.
+    /// Tell how a volume's hits are split over cache disk and back end, and why; or what is known of an object, and why answers for it were not
+    /// cached.
     Explain(Explain),
     /// Split a volume's hits by another policy, until the server stops.
     Split(Split),
@@ -108,6 +111,18 @@ pub struct Running {
 pub struct Stats {
     /// Only this volume.
     pub volume: Option<String>,
+    /// Which server.
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// `forebay stat`.
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// Which: s3://BUCKET/KEY (with ?versionId=ID for one version; with `-o json` it is told which bytes are where),
+    /// s3://BUCKET/PREFIX* or s3://BUCKET; s3:// for the sums of all.
+    #[arg(value_name = "OBJECT")]
+    pub uri: String,
     /// Which server.
     #[command(flatten)]
     pub running: Running,
@@ -206,7 +221,8 @@ pub struct Fsck {
 /// `forebay evict`.
 #[derive(Debug, Args)]
 pub struct Evict {
-    /// The volume.
+    /// The volume; or objects: s3://BUCKET/KEY, s3://BUCKET/PREFIX*, s3://BUCKET, or s3:// for all.
+    #[arg(value_name = "VOLUME")]
     pub volume: String,
     /// Which part: OFFSET+LENGTH, such as 1GiB+64MiB; without a length to the end. Default: all of it.
     #[arg(value_parser = parse_range)]
@@ -219,7 +235,8 @@ pub struct Evict {
 /// `forebay explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The volume.
+    /// The volume; or an object, s3://BUCKET/KEY.
+    #[arg(value_name = "VOLUME")]
     pub volume: String,
     /// Which server.
     #[command(flatten)]

@@ -26,7 +26,7 @@ const TABLE: [(Exit, u8, &str, &str); 6] = [
     (Exit::Ok, 0, "ok", "Everything asked for was done."),
     (Exit::Failure, 1, "failure", "Something failed; trying again will not help before its cause is gone."),
     (Exit::Usage, 2, "usage", "Arguments or configuration are wrong; nothing was done."),
-    (Exit::NotFound, 3, "not found", "A volume that was named does not exist."),
+    (Exit::NotFound, 3, "not found", "A volume that was named does not exist, or nothing is known of an object."),
     (
         Exit::Partial,
         4,

@@ -44,6 +44,7 @@ pub fn run() -> Exit {
         Verb::Serve(serve) => serve::serve(serve, &environment),
         Verb::Check(check) => verb::check(check, output, &environment),
         Verb::Status(running) => verb::status(running, output),
+        Verb::Stat(stat) => verb::stat(stat, output),
         Verb::Stats(stats) => verb::stats(stats, output),
         Verb::Top(top) => verb::top(top, output),
         Verb::Flush(flush) => verb::flush(flush, output),

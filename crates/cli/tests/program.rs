@@ -1,8 +1,8 @@
 //! The program as a user runs it: output, messages and exit codes.
 
 use forebay_admin::{
-    AdminServer, Control, ControlError, Devices, ErrorKind, Measure, PathRate, ProfileNote, Snapshot, State, Tier,
-    Volume,
+    AdminServer, Control, ControlError, Devices, ErrorKind, ExplainedObject, ForgottenObjects, FoundObjects, Measure,
+    ObjectVersion, PathRate, ProfileNote, Snapshot, State, Tier, Volume,
 };
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -119,6 +119,20 @@ impl Control for Fake {
     fn evict(&self, volume: &str, offset: u64, length: Option<u64>) -> Result<(), ControlError> {
         self.orders.lock().expect("unpoisoned").push(format!("evict {volume} {offset} {length:?}"));
         Ok(())
+    }
+
+    fn find_objects(&self, uri: &str) -> Result<FoundObjects, ControlError> {
+        let version = ObjectVersion { uri: uri.to_owned(), bytes: 100, memory_bytes: 100, ..ObjectVersion::default() };
+        Ok(FoundObjects { versions: vec![version], has_more: false })
+    }
+
+    fn forget_objects(&self, uri: &str) -> Result<ForgottenObjects, ControlError> {
+        self.orders.lock().expect("unpoisoned").push(format!("evict {uri}"));
+        Ok(ForgottenObjects { versions: 1, bytes: 100 })
+    }
+
+    fn explain_object(&self, _uri: &str) -> Result<ExplainedObject, ControlError> {
+        Err(ControlError::new(ErrorKind::NotFound, "s3://b/k", "nothing is known of it", "read it once"))
     }
 }
 

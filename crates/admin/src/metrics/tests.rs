@@ -1,4 +1,5 @@
 use super::*;
+use crate::gateway::GatewayRequests;
 use crate::snapshot::{PathEstimate, Split, Tier};
 
 fn snapshot() -> Snapshot {
@@ -32,7 +33,29 @@ fn snapshot() -> Snapshot {
         memory: Tier { pages: 5, pages_max: 10 },
         disk: Some(Disk { fail_opens: 2, ..Disk::default() }),
         volumes: vec![volume],
+        gateway: Some(gateway()),
         ..Snapshot::default()
+    }
+}
+
+fn gateway() -> Gateway {
+    let counts = |name: &str| [(name.to_owned(), 7)].into();
+    Gateway {
+        requests: vec![GatewayRequests {
+            operation: "get".into(),
+            outcome: "hit".into(),
+            class: "2xx".into(),
+            count: 3,
+        }],
+        bypassed: counts("no-store"),
+        sent_bytes: counts("fetched"),
+        store_requests: counts("confirm"),
+        store_errors: counts("away"),
+        disk_read_bytes: 9,
+        given_bytes: 5,
+        cleaned_bytes: 1,
+        first_byte_latency: [("hit".to_owned(), Latency::new(3, 6000, [(2048, 3)]))].into(),
+        ..Gateway::default()
     }
 }
 
@@ -64,10 +87,23 @@ fn a_snapshot_is_readable_text() {
         "forebay_volume_path_in_flight_requests{volume=\"v\\\"1\\n\",path=\"backend\"} 3.0",
         "forebay_volume_path_window_requests{volume=\"v\\\"1\\n\",path=\"disk\"} 0.0",
         "forebay_nbd_connections_total 0",
+        "forebay_gateway_requests_total{op=\"get\",cache=\"hit\",status=\"2xx\"} 3",
+        "forebay_gateway_bypassed_requests_total{reason=\"no-store\"} 7",
+        "forebay_gateway_store_read_bytes_total{purpose=\"fetch\"} 7",
+        "forebay_gateway_store_read_bytes_total{purpose=\"pass\"} 0",
+        "forebay_gateway_tier_read_bytes_total{tier=\"disk\"} 9",
+        "forebay_gateway_space_used_bytes 4.0",
+        "forebay_gateway_first_byte_duration_seconds_count{cache=\"hit\"} 3",
         "# EOF",
     ] {
         has(&text, line);
     }
+}
+
+#[test]
+fn without_a_gateway_nothing_is_told_of_it() {
+    let text = text(Snapshot { gateway: None, ..snapshot() }).expect("text");
+    assert!(!text.lines().any(|line| line.starts_with("forebay_gateway_")));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The cache as its operator sees it: what the shard published, and orders to it.
 
 use super::logs::VolumeLog;
+use super::objects::ObjectsControl;
 use super::shard::{PUBLISH_NS, read};
 use crate::config::Settings;
 use crate::profile::{Given, ProfileFile};
 use forebay_admin::{
-    Control, ControlError, Devices, Disk, ErrorKind, Latency, LostRange, Measure, Nbd, PathEstimate, PathRate,
-    ProfileNote, Queues, Recovery, Snapshot, Split, State, Tier, Volume, WriteLog,
+    Control, ControlError, Devices, Disk, ErrorKind, ExplainedObject, ForgottenObjects, FoundObjects, Latency,
+    LostRange, Measure, Nbd, PathEstimate, PathRate, ProfileNote, Queues, Recovery, Snapshot, Split, State, Tier,
+    Volume, WriteLog,
 };
 use forebay_core::{
     Gauges, Histogram, ReplyError, SplitConfig, SplitKind, SplitMode, SplitState, Stats, VolumeId, VolumeStats,
@@ -78,6 +80,8 @@ pub(super) struct ShardControl {
     wake: Wake,
     draining: AtomicBool,
     clients: OnceLock<Clients>,
+    /// Of the S3 gateway.
+    pub(super) objects: ObjectsControl,
 }
 
 impl ShardControl {
@@ -108,6 +112,7 @@ impl ShardControl {
             wake,
             draining: AtomicBool::new(false),
             clients: OnceLock::new(),
+            objects: ObjectsControl::default(),
         }
     }
 
@@ -245,6 +250,8 @@ impl Control for ShardControl {
                 })
                 .collect(),
             nbd: nbd_of(&nbd),
+            // Behind the volumes is the object space.
+            gateway: self.objects.gateway(stats.volumes.get(self.volumes.len())),
         })
     }
 
@@ -350,6 +357,18 @@ impl Control for ShardControl {
         self.obeyed(volume, CommandOrder::SetProfile { volume: id, profile: Box::new(given.profile) })?;
         self.notes()[id.index()] = Some(note.clone());
         Ok(note)
+    }
+
+    fn find_objects(&self, uri: &str) -> Result<FoundObjects, ControlError> {
+        self.objects.find(uri)
+    }
+
+    fn forget_objects(&self, uri: &str) -> Result<ForgottenObjects, ControlError> {
+        self.objects.forget(uri)
+    }
+
+    fn explain_object(&self, uri: &str) -> Result<ExplainedObject, ControlError> {
+        self.objects.explain(uri)
     }
 }
 

@@ -12,6 +12,7 @@ mod fronts;
 mod host;
 mod logs;
 mod mirror;
+mod objects;
 mod runtime;
 mod shard;
 

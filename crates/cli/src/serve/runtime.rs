@@ -141,6 +141,9 @@ pub fn start_runtime(settings: &Settings, options: &StartOptions) -> Result<Runt
     };
     match listening() {
         Ok((listener, gateway)) => {
+            if let Some(gateway) = &gateway {
+                control.objects.serves(gateway.operator());
+            }
             control.listens(&listener, clients);
             Ok(Runtime { control, listener, gateway, thread, paces, _lock: lock })
         }

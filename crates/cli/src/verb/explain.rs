@@ -1,6 +1,6 @@
 //! `forebay explain` and `forebay split`: how a volume's hits are split and why, and another policy for it.
 
-use super::{complain, failed, print, print_json};
+use super::{complain, failed, objects, print, print_json};
 use crate::admin_client::AdminClient;
 use crate::arguments::{Explain, Output, Split};
 use crate::config::unit::size_rounded;
@@ -9,6 +9,9 @@ use crate::table;
 use forebay_admin::{PathEstimate, Snapshot, Volume};
 
 pub(crate) fn explain(arguments: &Explain, output: Output) -> Exit {
+    if objects::is_object(&arguments.volume) {
+        return objects::explain(&arguments.volume, &arguments.running, output);
+    }
     let snapshot = match AdminClient::new(arguments.running.admin).get::<Snapshot>("/api/v1/stats") {
         Ok(snapshot) => snapshot,
         Err(error) => return failed(&error),

@@ -1,7 +1,7 @@
 //! `forebay flush`, `forebay mode` and `forebay evict`: orders to a running server.
 
 use super::follow::follow;
-use super::{complain, print, print_json};
+use super::{complain, objects, print, print_json};
 use crate::admin_client::{AdminClient, AskError};
 use crate::arguments::{Evict, Flush, FlushTo, LiveMode, Mode, Output};
 use crate::exit::Exit;
@@ -33,6 +33,13 @@ pub(crate) fn mode(arguments: &Mode, output: Output) -> Exit {
 }
 
 pub(crate) fn evict(arguments: &Evict, output: Output) -> Exit {
+    if objects::is_object(&arguments.volume) {
+        if arguments.range.is_some() {
+            complain(&format!("{}: a range is of a volume; evict the whole object", arguments.volume));
+            return Exit::Usage;
+        }
+        return objects::evict(&arguments.volume, &arguments.running, output);
+    }
     let range = arguments.range.unwrap_or_default();
     let result = AdminClient::new(arguments.running.admin).evict(&arguments.volume, range.offset, range.length);
     told("evicted", &[(arguments.volume.as_str(), result)], output)
