@@ -225,6 +225,13 @@ fn orders_arrive_and_codes_tell_how_they_went() {
     assert_eq!(ask(&["flush", "a/b c"]).0, 0);
     assert_eq!(ask(&["evict", "vm1", "1GiB+64MiB"]), (0, "vm1: evicted\n".into(), String::new()));
     assert_eq!(ask(&["evict", "vm1"]).0, 0);
+    assert_eq!(ask(&["evict", "s3://b/a c*"]).1, "s3://b/a c*: 1 versions evicted, of 100 B\n");
+    assert_eq!(ask(&["evict", "s3://b/k", "1GiB"]).0, 2);
+    let (code, stdout, _) = ask(&["stat", "s3://b/k"]);
+    assert!(code == 0 && stdout.contains("s3://b/k"), "{stdout}");
+    assert_eq!(ask(&["stat", "s3://"]).0, 3, "no gateway is configured");
+    let told = "forebay: s3://b/k: nothing is known of it; read it once\n".to_owned();
+    assert_eq!(ask(&["explain", "s3://b/k"]), (3, String::new(), told));
     assert_eq!(ask(&["flush", "nosuch"]).0, 3);
     let (code, out, err) = ask(&["flush", "vm1", "nosuch"]);
     assert_eq!((code, out.as_str()), (4, "vm1: flushed\n"));

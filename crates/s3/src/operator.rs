@@ -212,8 +212,9 @@ async fn extents(cached: &Cached, known: &Known, probes_left: &mut u32) -> Vec<E
     let (mut extents, mut at): (Vec<Extent>, u64) = (Vec::new(), start);
     while at < end {
         let chunk_end = cached.look_end(&(at..end));
-        let mut open = vec![at..chunk_end];
-        while let Some(range) = open.pop() {
+        let mut open = Vec::from([(at, chunk_end)]);
+        while let Some((from, until)) = open.pop() {
+            let range = from..until;
             let Some(left) = probes_left.checked_sub(1) else { return extents };
             *probes_left = left;
             let Ok(found) = cached.pool.probe(Cached::sectors(&range)).await else { return extents };
@@ -225,7 +226,7 @@ async fn extents(cached: &Cached, known: &Known, probes_left: &mut u32) -> Vec<E
                     let page_bytes = cached.page_bytes;
                     let pages = range.start / page_bytes..range.end.div_ceil(page_bytes);
                     let middle = (pages.start + pages.end).div_ceil(2) * page_bytes;
-                    open.extend([middle..range.end, range.start..middle]);
+                    open.extend([(middle, range.end), (range.start, middle)]);
                 }
             }
         }
