@@ -14,7 +14,7 @@
 //! 6. [`sweep`] runs many seeds; and with a planted [`bug`], to see that the checks would notice.
 //!
 //! Beside these stand [`log_world`], where one write-back log is crashed all the time, [`back`], where whole machines with such
-//! logs are, and [`pace`]: worlds in which nothing goes wrong, and what is looked at is how fast things go.
+//! logs are, [`objects`], where a gateway keeps what a store has, and [`pace`]: worlds in which nothing goes wrong, and what is looked at is how fast things go.
 //!
 //! Why: the defects that cost data need three or four rare things to happen in a certain order. A world makes rare
 //! things common, a thousand seeds a minute, and each find can be looked at again.
@@ -35,6 +35,7 @@ pub mod medium;
 pub mod model_device;
 pub mod nbd_device;
 pub mod nbd_server;
+pub mod objects;
 pub mod oracle;
 pub mod pace;
 pub mod setup;

@@ -34,6 +34,14 @@ pub struct SimReactor {
     until_ns: Rc<Cell<u64>>,
 }
 
+impl SimReactor {
+    /// The world's clock, which stops at `until_ns`.
+    #[must_use]
+    pub fn new(ledger: SharedLedger, until_ns: Rc<Cell<u64>>) -> Self {
+        Self { ledger, until_ns }
+    }
+}
+
 impl Reactor for SimReactor {
     fn now_ns(&self) -> u64 {
         self.ledger.now_ns()

@@ -3,7 +3,7 @@
 //! `--seed N` tells what happens in one seed, line by line. `--first N --count M` runs M seeds from N on (fresh ones
 //! without `--first`), each twice with equal digests, and ends with what they met. `--bugs` plants one bug after the other,
 //! and runs seeds until each is noticed. `--log`: worlds of one logged device that crashes all the time, instead of whole
-//! machines. `--back`: whole machines that write back, and crash as often. Exit code 1 if a seed failed, or a bug survived.
+//! machines. `--back`: whole machines that write back, and crash as often. `--objects`: a gateway's objects. Exit code 1 if a seed failed, or a bug survived.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
@@ -12,6 +12,7 @@ use forebay_sim::back::BackWorlds;
 use forebay_sim::bug::Planted;
 use forebay_sim::ledger::Counted;
 use forebay_sim::log_world::LogWorlds;
+use forebay_sim::objects::ObjectWorlds;
 use forebay_sim::sweep::{Finding, Machines, Sweep, Worlds, hunt, keep_panics, run_once};
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
@@ -51,13 +52,25 @@ struct Arguments {
     /// Crash whole machines that write back.
     #[arg(long, conflicts_with = "log")]
     back: bool,
+    /// Keep objects, as a gateway does.
+    #[arg(long, conflicts_with_all = ["log", "back"])]
+    objects: bool,
+}
+
+impl Arguments {
+    /// The flag that chooses the kind of worlds; none for whole machines.
+    fn worlds(&self) -> &'static str {
+        let flags = [(self.log, "--log"), (self.back, "--back"), (self.objects, "--objects")];
+        flags.iter().find(|(is_set, _)| *is_set).map_or("", |(_, flag)| flag)
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let good = match (arguments.log, arguments.back) {
-        (true, _) => run::<LogWorlds>(&arguments),
-        (_, true) => run::<BackWorlds>(&arguments),
+    let good = match arguments.worlds() {
+        "--log" => run::<LogWorlds>(&arguments),
+        "--back" => run::<BackWorlds>(&arguments),
+        "--objects" => run::<ObjectWorlds>(&arguments),
         _ => run::<Machines>(&arguments),
     };
     match good {
@@ -127,12 +140,7 @@ fn sweep<W: Worlds>(first: u64, arguments: &Arguments) -> bool {
     }
     for Finding { seed, message } in &sweep.findings {
         println!("FAILED: {}", short(message));
-        let which = match (arguments.log, arguments.back) {
-            (true, _) => "--log ",
-            (_, true) => "--back ",
-            _ => "",
-        };
-        println!("    repeat with `cargo run --release -p forebay-sim -- {which}--seed {seed}`");
+        println!("    repeat with `cargo run --release -p forebay-sim -- {} --seed {seed}`", arguments.worlds());
     }
     sweep.findings.is_empty() && !(missing > 0 && all_must_be_met)
 }
