@@ -45,12 +45,17 @@ pub(crate) fn ask(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &s
 fn answer(stream: &mut BufReader<TcpStream>, is_head: bool) -> Answer {
     let mut lines = Vec::new();
     loop {
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("a head");
+        let mut line = Vec::new();
+        stream.read_until(b'\n', &mut line).expect("a head");
+        let line = String::from_utf8_lossy(&line);
         if line.trim_end().is_empty() {
             break;
         }
         lines.push(line.trim_end().to_owned());
+    }
+    if lines.is_empty() {
+        // The connection ended instead.
+        return Answer { status: 0, headers: Vec::new(), body: Vec::new(), is_torn: true };
     }
     let status = lines[0].split(' ').nth(1).and_then(|it| it.parse().ok()).expect("a status");
     let split = |line: &String| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -7,7 +7,7 @@ pub(crate) mod store;
 
 use forebay_s3::{CacheConfig, Gateway, GatewayConfig};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use store::Store;
 
@@ -21,23 +21,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(metadata_ttl: Duration) -> Self {
         let (store, shard) = (Store::start(), Running::start(true));
-        let gateway = Gateway::start(GatewayConfig {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            backend: format!("http://{}", store.address()),
-            names: Vec::new(),
-            connections_max: 64,
-            answers_within: Duration::from_secs(5),
-            threads: 2,
-            cache: Some(CacheConfig {
-                pool: shard.pool.clone(),
-                space_bytes: VOLUME_BYTES,
-                page_bytes: PAGE_BYTES,
-                versions_max: 1000,
-                small_bytes: 1 << 20,
-                metadata_ttl,
-            }),
-        })
-        .expect("it starts");
+        let gateway = gateway(store.address(), &shard, metadata_ttl);
         Self { store, gateway, shard }
     }
 
@@ -57,6 +41,32 @@ impl World {
     pub(crate) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// How long a gateway here waits for the head of an answer.
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Connections that it takes at one time.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
+/// A gateway before that store, which keeps what it may in that shard.
+pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration) -> Gateway {
+    Gateway::start(GatewayConfig {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        backend: format!("http://{store}"),
+        names: Vec::new(),
+        connections_max: CONNECTIONS_MAX,
+        answers_within: ANSWERS_WITHIN,
+        threads: 2,
+        cache: Some(CacheConfig {
+            pool: shard.pool.clone(),
+            space_bytes: VOLUME_BYTES,
+            page_bytes: PAGE_BYTES,
+            versions_max: 1000,
+            small_bytes: 1 << 20,
+            metadata_ttl,
+        }),
+    })
+    .expect("it starts")
 }
 
 /// Bytes that look random and are the same each time.

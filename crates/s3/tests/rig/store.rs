@@ -124,7 +124,10 @@ impl Store {
             return send(back, "304 Not Modified", &headers, b"");
         }
         let length = object.bytes.len();
-        let range = seen.header("range").filter(|_| !self.inner().ignores_ranges).map(|it| range_of(it, length));
+        let range = seen.header("range").filter(|_| !self.inner().ignores_ranges).and_then(|it| range_of(it, length));
+        if range.as_ref().is_some_and(Range::is_empty) {
+            return send(back, "416 Range Not Satisfiable", &[], b"<Error><Code>InvalidRange</Code></Error>");
+        }
         let status = if range.is_some() { "206 Partial Content" } else { "200 OK" };
         let part = range.clone().unwrap_or(0..length);
         if range.is_some() {
@@ -154,13 +157,27 @@ impl Store {
     }
 }
 
-fn range_of(text: &str, length: usize) -> Range<usize> {
-    let (first, last) = text.strip_prefix("bytes=").and_then(|it| it.split_once('-')).expect("a range");
-    let first = first.parse().expect("a range from somewhere");
-    first..last.parse().map_or(length, |last: usize| (last + 1).min(length))
+/// `None`: it is not understood, and so all of it is answered. An empty range: it is refused.
+fn range_of(text: &str, length: usize) -> Option<Range<usize>> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last): (Option<usize>, Option<usize>) = (number(first)?, number(last)?);
+    match (first, last) {
+        (None, None) => None,
+        (None, Some(count)) => Some(length.saturating_sub(count)..length),
+        (Some(first), None) => Some(first.min(length)..length),
+        (Some(first), Some(last)) if first > last => None,
+        (Some(first), Some(last)) => Some(first.min(length)..last.saturating_add(1).min(length)),
+    }
 }
 
-fn request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<u8>)> {
+/// `None`: it is none. What is too large for a number is as large as one can be.
+fn number(text: &str) -> Option<Option<usize>> {
+    let is_number = text.bytes().all(|it| it.is_ascii_digit());
+    is_number.then(|| (!text.is_empty()).then(|| text.parse().unwrap_or(usize::MAX)))
+}
+
+/// The next request of a connection; `None` at its end, and where there is none.
+pub(crate) fn request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<u8>)> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -176,9 +193,29 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<u8>)> {
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let split = |line: &String| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
     let seen = Seen { method, path, headers: lines[1..].iter().filter_map(split).collect() };
-    let mut body = vec![0; seen.header("content-length").map_or(0, |it| it.parse().expect("a length"))];
+    if seen.header("transfer-encoding").is_some() {
+        return Some((seen, chunks(stream)?));
+    }
+    let mut body = vec![0; seen.header("content-length").map_or(Some(0), |it| it.parse().ok())?];
     stream.read_exact(&mut body).ok()?;
     Some((seen, body))
+}
+
+/// A body in chunks; `None`: it is none, or ends early.
+fn chunks(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).ok()?;
+        let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
+        let at = body.len();
+        body.resize(at + length + 2, 0);
+        stream.read_exact(&mut body[at..]).ok()?;
+        body.truncate(at + length);
+        if length == 0 {
+            return Some(body);
+        }
+    }
 }
 
 fn head(back: &mut TcpStream, status: &str, headers: &[(String, String)]) -> Option<()> {
