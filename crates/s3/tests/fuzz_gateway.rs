@@ -80,7 +80,7 @@ fn send(world: &World, data: &[u8]) {
         let is_late = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
         assert!(!is_late, "the connection neither answers nor ends");
     }
-    assert!(told.is_empty() || told.starts_with(b"HTTP/1.1 "), "{}", String::from_utf8_lossy(&told[..100]));
+    assert!(told.is_empty() || told.starts_with(b"HTTP/1."), "{}", String::from_utf8_lossy(&told));
 }
 
 /// Each object is what the store has, whatever was done to it.
