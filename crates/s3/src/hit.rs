@@ -7,7 +7,8 @@
 //! What cannot be read is on its way for somebody else, and waited for; or it is fetched ([`crate::fetch`]), as far as it is missing, and kept on
 //! its way. A fetch that breaks off is begun again where it ended, [`FETCHES_MAX`] times at most.
 //!
-//! Invariant: bytes of one version only: its addresses are its own while it is known, which is looked at after each read; and a fetch is of that version or fails.
+//! Invariant: bytes of one version only: its addresses are its own until it is dropped, which is asked after each read; and a fetch is of that
+//! version or fails.
 
 use crate::body::Failed;
 use crate::cached::Cached;

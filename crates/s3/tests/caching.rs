@@ -239,3 +239,33 @@ fn an_object_that_changes_while_it_is_fetched_is_torn_and_never_mixed() {
     });
     assert!(answer.body == whole[..answer.body.len()], "bytes of two versions");
 }
+
+#[test]
+fn what_is_dropped_while_it_is_served_comes_from_the_store() {
+    let world = strict();
+    let whole = bytes(1, OBJECT);
+    let etag = world.store.put("/b/k", whole.clone());
+    world.get("/b/k", &[]);
+    world.settle();
+    world.evict(0..7);
+    for at in 0..1001 {
+        world.store.put(&format!("/b/other{at}"), Vec::new());
+    }
+    // While the first pages come, more versions than are known at one time get known.
+    world.store.inner().pause = Duration::from_millis(250);
+    let answer = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| world.get("/b/k", &[]));
+        std::thread::sleep(Duration::from_millis(100));
+        for at in 0..1001 {
+            rig::client::ask(world.gateway.address(), "HEAD", &format!("/b/other{at}"), &[], b"");
+        }
+        assert!(!reading.is_finished(), "that took too long");
+        world.store.inner().pause = Duration::ZERO;
+        reading.join().expect("no panic")
+    });
+    assert_eq!((answer.cache(), answer.is_torn, answer.body == whole), ("PARTIAL", false, true));
+    let seen = world.store.seen();
+    let fetches: Vec<_> = seen.iter().filter(|it| it.header("if-match") == Some(&etag)).collect();
+    // What has its addresses now may be another's.
+    assert!(fetches.len() >= 2, "the rest came from the cache");
+}
