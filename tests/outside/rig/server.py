@@ -20,11 +20,13 @@ PUBLISHED_S = 0.25
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def program():
-    """The program under test: FOREBAY, or what `cargo build` made."""
+def program(name="forebay"):
+    """A program of the project's: what `cargo build` made; FOREBAY names another `forebay`."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
-    path = Path(os.environ.get("FOREBAY") or target / "debug" / "forebay")
-    check(path.exists(), f"{path} does not exist; run `cargo build -p forebay-cli`, or name another in FOREBAY")
+    path = target / "debug" / name
+    if name == "forebay":
+        path = Path(os.environ.get("FOREBAY") or path)
+    check(path.exists(), f"{path} does not exist; run `cargo build -p {'forebay-cli' if name == 'forebay' else f'forebay-{name}'}`")
     return path
 
 
