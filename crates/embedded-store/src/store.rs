@@ -1,8 +1,8 @@
 //! Store: takes connections and gives them to s3s, over a link if there is one.
 //!
 //! `s3s-fs` answers a read with `If-None-Match` as one without. Every S3 store tells it by 304, and a gateway can do nothing with one
-//! that does not; so what is found unchanged becomes a 304 here, after s3s has said who may read. `Accept-Ranges`, which it tells with the whole, is told
-//! with a part too, as other stores do.
+//! that does not; so what is found unchanged becomes a 304 here, after s3s has said who may read. `Accept-Ranges`, which it tells by `HEAD` only, is
+//! told with each read, as other stores do.
 
 use crate::link::Link;
 use hyper::body::Incoming;
@@ -138,7 +138,7 @@ async fn answer(service: &S3Service, request: Request<Incoming>) -> Result<Respo
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let known = request.headers().get(IF_NONE_MATCH).filter(|_| is_read).cloned();
     let mut answer = Service::call(service, request).await?;
-    if answer.status() == StatusCode::PARTIAL_CONTENT {
+    if is_read && answer.status().is_success() && answer.headers().contains_key(ETAG) {
         answer.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     }
     Ok(match known {
