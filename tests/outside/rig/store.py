@@ -1,10 +1,10 @@
-"""An S3 store: versitygw over a directory of the test, and other people's S3 clients."""
+"""S3 stores, each over a directory of the test: versitygw, the embedded one; and other people's S3 clients."""
 
 import os
 from pathlib import Path
 
 from .process import run
-from .server import free_port, listens
+from .server import free_port, listens, program
 from .verdict import check, eventually, skip
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
@@ -28,7 +28,10 @@ def s3_clients():
 
 
 class Store:
-    """A store that listens on a port of its own; KEY and SECRET are its owner's."""
+    """versitygw on a port of its own; KEY and SECRET are its owner's."""
+
+    # See s3/transcript.py.
+    lacks = ()
 
     def __init__(self, rig, name="store"):
         self.rig, self.name = rig, name
@@ -63,6 +66,29 @@ class Store:
     def _answers(self):
         check(self.process.alive(), f"versitygw ended: {self.process.tail()}")
         return listens(self.port)
+
+
+class EmbeddedStore:
+    """The project's own program around the crate s3s-fs; one owner, no versions, no policies."""
+
+    lacks = ("versions", "empty-tails")
+
+    def __init__(self, rig, name="store"):
+        self.rig, self.name = rig, name
+        self.program = program("embedded-store")
+        self.port = free_port()
+        self.process = None
+
+    def uri(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        directory = self.rig.path(f"{self.name}.data")
+        directory.mkdir(exist_ok=True)
+        self.process = self.rig.start(
+            self.program, "--listen", f"127.0.0.1:{self.port}", "--key", KEY, "--secret", SECRET, directory, name=self.name
+        )
+        eventually(lambda: listens(self.port), "the embedded store listens")
 
 
 def s3_environment(directory):
