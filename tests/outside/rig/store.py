@@ -1,11 +1,11 @@
-"""S3 stores, each over a directory of the test: versitygw, the embedded one; and other people's S3 clients."""
+"""S3 stores, each over a directory of the test: versitygw, the embedded one, Ceph RGW; and other people's S3 clients."""
 
 import os
 from pathlib import Path
 
 from .process import run
 from .server import free_port, listens, program
-from .verdict import check, eventually, skip
+from .verdict import check, eventually, need, skip
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 KEY, SECRET = "forebaytest", "forebaysecret"
@@ -89,6 +89,40 @@ class EmbeddedStore:
             self.program, "--listen", f"127.0.0.1:{self.port}", "--key", KEY, "--secret", SECRET, directory, name=self.name
         )
         eventually(lambda: listens(self.port), "the embedded store listens")
+
+
+class CephStore:
+    """Ceph's RGW with a cluster of one daemon each, on this machine; needs root."""
+
+    lacks = ()
+
+    def __init__(self, rig):
+        need("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
+        if os.geteuid() != 0:
+            skip("Ceph's daemons need root")
+        self.rig = rig
+        self.directory = rig.path("ceph")
+        self.port = free_port()
+
+    def uri(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        self.rig.at_end(self.stop)
+        run(SCRIPTS / "ceph-up", self.directory, self.port, free_port(), KEY, SECRET, seconds=240)
+
+    def stop(self):
+        pids = [int(path.read_text()) for path in (self.directory / "run").glob("*.pid")]
+        run(SCRIPTS / "ceph-up", "--stop", self.directory)
+        eventually(lambda: not any(_runs(pid) for pid in pids), "Ceph's daemons have ended")
+
+
+def _runs(pid):
+    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def s3_environment(directory):
