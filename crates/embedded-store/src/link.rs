@@ -112,8 +112,13 @@ mod tests {
         assert_eq!(way.arrival(now + 100 * ms, 1000), now + 106 * ms, "idle time is not saved up");
     }
 
-    #[tokio::test]
-    async fn bytes_arrive_in_order_and_late_and_so_does_the_end() {
+    #[test]
+    fn bytes_arrive_in_order_and_late_and_so_does_the_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(carried());
+    }
+
+    async fn carried() {
         let link = Link::new(CONFIG);
         let (mut client, near) = tokio::io::duplex(1 << 10);
         let mut far = link.over(near);
