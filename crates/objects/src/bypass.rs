@@ -12,7 +12,7 @@ const NOTES_MAX: usize = 512;
 const KEY_BYTES_MAX: usize = 1024;
 
 /// Each word with its meaning. The last is for words that are not here.
-pub const REASONS: [(&str, &str); 19] = [
+pub const REASONS: [(&str, &str); 25] = [
     ("change", "it may have changed something"),
     ("not-an-object", "it asked for something else than an object's bytes"),
     ("status", "the store answered with something else than the object"),
@@ -30,6 +30,12 @@ pub const REASONS: [(&str, &str); 19] = [
     ("no-store", "the client said Cache-Control: no-store"),
     ("body", "it had a body"),
     ("response-headers", "it asked for headers of the answer that cannot be set"),
+    ("policy", "a policy says that it is not to be cached"),
+    ("copy", "it was a copy of another object, made by the store"),
+    ("append", "it was appended to"),
+    ("framing", "what its upload's headers say of its chunks contradicts"),
+    ("no-room", "there was no room for another version"),
+    ("torn", "its upload broke off, or was not as its headers say"),
     ("off", "nothing is cached: there is no pool"),
     ("other", "for another reason"),
 ];

@@ -87,6 +87,13 @@ impl Changes {
         (of_name.under_way == 0 && of_bucket.under_way == 0)
             .then_some(Stamp { name: of_name.begun, bucket: of_bucket.begun })
     }
+
+    /// For whoever is changing the name: `None` if others are too. While it stays the same, the order at the store is known.
+    pub(crate) fn alone(&self, name: &Name) -> Option<Stamp> {
+        let (of_name, of_bucket) = (self.names[place(name)], self.buckets[place(&*name.bucket)]);
+        (of_name.under_way == 1 && of_bucket.under_way == 0)
+            .then_some(Stamp { name: of_name.begun, bucket: of_bucket.begun })
+    }
 }
 
 fn begin(count: &mut Count) {
@@ -115,6 +122,24 @@ mod tests {
         assert_ne!(changes.stamp(&name("k")), before);
         assert!(before.is_some() && changes.stamp(&name("k")).is_some());
         assert_eq!(changes.stamp(&name("other")), before);
+    }
+
+    #[test]
+    fn who_changes_a_name_alone_is_told_so_until_another_begins() {
+        let mut changes = Changes::default();
+        let one = changes.begin(&name("k"));
+        let alone = changes.alone(&name("k"));
+        assert!(alone.is_some());
+        let two = changes.begin(&name("k"));
+        assert_eq!(changes.alone(&name("k")), None);
+        changes.end(two);
+        assert!(changes.alone(&name("k")).is_some_and(|it| Some(it) != alone), "another one came and went");
+        changes.end(one);
+        let one = changes.begin(&name("k"));
+        let bucket = changes.begin_bucket("b");
+        assert_eq!(changes.alone(&name("k")), None);
+        changes.end(bucket);
+        changes.end(one);
     }
 
     #[test]

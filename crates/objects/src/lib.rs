@@ -7,35 +7,45 @@
 //! [`Objects::learned`] and [`Objects::confirmed`] take what the store answered. [`Catalogue`] knows where the bytes of a
 //! version are, [`permit`] whom the store said yes to, [`change`] which names are being changed, [`head`] what is
 //! told with the bytes. [`Selection`] and [`Notes`] are for an operator who asks what is known, and why something was not kept.
+//! [`write`] says which uploads are kept on their way, [`aws_chunked`] which of their bytes are the object's;
+//! [`policy`] has what was configured for some objects, [`event`] what a store tells of changes past the gateway.
 #![forbid(unsafe_code)]
 
+mod aws_chunked;
 mod bypass;
 mod catalogue;
 mod change;
 mod condition;
+mod event;
 mod head;
 mod objects;
 mod permit;
+mod policy;
 mod range;
 mod read;
 mod ring;
 mod selection;
 mod signed;
 mod target;
+mod write;
 
+pub use aws_chunked::{AwsChunked, Malformed};
 pub use bypass::{Note, Notes, REASONS, reason_of};
 pub use catalogue::{Catalogue, Identity, Known, Name, VersionId};
 pub use change::{Change, Changes};
 pub use condition::{Conditions, Verdict};
+pub use event::{EVENTS_BYTES_MAX, NotEvents, Token, names_told};
 pub use head::Heads;
 pub use objects::{Confirmed, Gauges, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
 pub use permit::{Permits, Who, lifetime_s};
+pub use policy::{PATTERN_BYTES_MAX, Pattern, Policies, Policy, PolicyRow, ROWS_MAX};
 pub use range::{Spec, content_range};
 pub use read::{Asked, Read};
 pub use ring::Ring;
 pub use selection::{Selection, SelectionError};
 pub use signed::may_change;
 pub use target::{Target, Verb};
+pub use write::{Framing, UnknownMode, Write, WriteMode, Writing};
 
 /// A request's or an answer's head is read as this crate's own types.
 pub use http;

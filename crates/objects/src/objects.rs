@@ -1,7 +1,7 @@
 //! Objects: what to do with a read, and what to believe of the store's answer to it.
 //!
 //! How: a read has one of four plans.
-//! 1. **Pass**: it goes to the store as it came, and nothing is kept.
+//! 1. **Pass**: it goes to the store as it came, and nothing is kept ([`crate::policy`] may say so).
 //! 2. **Learn**: the same, and what the answer says is kept: which version the name leads to, its headers, its bytes.
 //! 3. **Confirm**: the version is known. The request goes to the store with `If-None-Match` of its ETag. The store says whether the caller
 //!    may read it, and whether it is still the one ([`Objects::confirmed`]).
@@ -14,11 +14,12 @@
 //!
 //! Limits: a version without a strong ETag, or of unknown length, is not kept.
 
-use crate::catalogue::{Catalogue, Identity, Known, VersionId};
+use crate::catalogue::{Catalogue, Identity, Known, Name, VersionId};
 use crate::change::{Change, Changes, Stamp};
 use crate::condition::Verdict;
 use crate::head::{self, Kind, Of};
 use crate::permit::{Permits, Who};
+use crate::policy::{Policies, Policy, PolicyRow};
 use crate::range::content_range;
 use crate::read::{Asked, Read};
 use crate::ring::Ring;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 /// Headers of an answer that may be kept, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+pub(crate) const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
 /// How it is set up.
 #[derive(Clone, Copy, Debug)]
@@ -44,16 +45,17 @@ pub struct ObjectsConfig {
     pub block_bytes: u64,
     /// Versions that are known at one time.
     pub versions_max: usize,
-    /// The store's yes is believed for so long; 0: not at all.
+    /// The store's yes is believed for so long, where no policy says another time; 0: not at all.
     pub metadata_ttl_ns: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Objects {
-    catalogue: Catalogue,
-    changes: Changes,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) changes: Changes,
     permits: Permits,
+    policies: Policies,
 }
 
 /// What to do with a read.
@@ -75,6 +77,7 @@ pub struct Learning {
     stamp: Option<Stamp>,
     asked_ns: u64,
     who: Option<(Who, u64)>,
+    ttl_ns: u64,
 }
 
 /// A version that a read may be answered with.
@@ -129,6 +132,16 @@ pub struct Kept {
     pub part: Range<u64>,
     /// Its length.
     pub bytes: u64,
+    /// The version was known before: some of its bytes may be here ([`Objects::here`]).
+    pub is_known: bool,
+}
+
+impl Learning {
+    /// Whether the store's yes may be believed later.
+    #[must_use]
+    pub fn is_believed(&self) -> bool {
+        self.ttl_ns > 0
+    }
 }
 
 /// How much is known.
@@ -191,8 +204,24 @@ impl Objects {
         Self {
             catalogue: Catalogue::new(ring, config.versions_max),
             changes: Changes::default(),
-            permits: Permits::new(config.metadata_ttl_ns, config.versions_max),
+            permits: Permits::new(config.versions_max),
+            policies: Policies::new(Vec::new(), config.metadata_ttl_ns),
         }
+    }
+
+    /// With rows of policies, see [`Policies::new`].
+    ///
+    /// # Panics
+    /// When there are too many.
+    #[must_use]
+    pub fn with_policies(config: &ObjectsConfig, rows: Vec<PolicyRow>) -> Self {
+        Self { policies: Policies::new(rows, config.metadata_ttl_ns), ..Self::new(config) }
+    }
+
+    /// How an object is treated.
+    #[must_use]
+    pub fn policy(&self, name: &Name) -> Policy {
+        self.policies.of(name)
     }
 
     /// What is known of versions.
@@ -201,24 +230,24 @@ impl Objects {
         &self.catalogue
     }
 
-    /// Whether the store's yes is ever believed later: whoever does not need [`Who`] need not compute it.
-    #[must_use]
-    pub fn has_permits(&self) -> bool {
-        self.permits.is_used()
-    }
-
-    /// What to do. `who`: the request and for how long it is good, in seconds, if there are permits.
+    /// What to do. `who`: the request and for how long it is good, in seconds. It is not needed where the object's policy has no
+    /// `metadata_ttl_ns`.
     pub fn plan(&mut self, now_ns: u64, read: &Read, who: Option<(Who, u64)>) -> Plan {
         if let Some(why) = read.bypass {
             return Plan::Pass(why);
         }
-        let learning = Learning { stamp: self.changes.stamp(&read.name), asked_ns: now_ns, who };
+        let policy = self.policy(&read.name);
+        if !policy.is_cached {
+            return Plan::Pass("policy");
+        }
+        let ttl_ns = policy.metadata_ttl_ns;
+        let learning = Learning { stamp: self.changes.stamp(&read.name), asked_ns: now_ns, who, ttl_ns };
         let Some((held, linked_ns)) = self.held(read, learning) else { return Plan::Learn(learning) };
         let is_allowed = match (learning.stamp, who) {
             (Some(stamp), Some((who, _))) if !read.fresh => self.permits.allows(now_ns, &who, stamp),
             _ => false,
         };
-        match is_allowed && self.permits.is_fresh(now_ns, linked_ns) {
+        match is_allowed && now_ns < linked_ns.saturating_add(ttl_ns) {
             true => Plan::Serve(held, linked_ns),
             // An own condition is the store's to judge, and what has no bytes costs the store no more than being asked.
             false if read.head || !read.conditions.is_empty() => Plan::Learn(learning),
@@ -303,11 +332,8 @@ impl Objects {
     ) -> Result<Learned, &'static str> {
         let Answer { identity, part, kind, bytes_follow } = answer;
         let asked_ns = learning.asked_ns;
-        let id = self.catalogue.link(read.version_id.as_deref(), identity, asked_ns).ok_or("superseded")?;
-        // The same one by its own name, for who names it later.
-        if let (None, Some(version_id)) = (&read.version_id, &identity.version_id) {
-            self.catalogue.link(Some(version_id), identity, asked_ns);
-        }
+        let is_known = self.catalogue.knows(identity);
+        let id = self.link(read.version_id.as_deref(), identity, asked_ns).ok_or("superseded")?;
         if read.overrides.is_empty()
             && read.asked != Asked::Unclear
             && head_bytes(headers) <= HEAD_BYTES_MAX
@@ -318,9 +344,27 @@ impl Objects {
         self.allow(learning);
         let (_, addresses) = self.catalogue.get(id).ok_or("superseded")?;
         Ok(match *bytes_follow && !part.is_empty() {
-            true => Learned::Keep(Kept { id, start: addresses.start, part: part.clone(), bytes: identity.bytes }),
+            true => {
+                Learned::Keep(Kept { id, start: addresses.start, part: part.clone(), bytes: identity.bytes, is_known })
+            }
             false => Learned::Known,
         })
+    }
+
+    /// The name leads to that version, if that is what is known last; so does the version's own id.
+    pub(crate) fn link(&mut self, version_id: Option<&str>, identity: &Identity, asked_ns: u64) -> Option<VersionId> {
+        let id = self.catalogue.link(version_id, identity, asked_ns)?;
+        if let (None, Some(own)) = (version_id, &identity.version_id) {
+            self.catalogue.link(Some(own), identity, asked_ns);
+        }
+        Some(id)
+    }
+
+    /// What an answer brings, from the cache: it was learned just now that this read may have it. `None` if it would be another answer than the
+    /// store's.
+    pub fn here(&mut self, read: &Read, learning: &Learning, kept: &Kept, status: StatusCode) -> Option<Held> {
+        let (held, _) = self.held(read, *learning)?;
+        (held.id == kept.id && held.part == kept.part && held.status == status).then_some(held)
     }
 
     /// Whether no change began since the store was asked.
@@ -330,7 +374,7 @@ impl Objects {
 
     fn allow(&mut self, learning: &Learning) {
         if let (Some(stamp), Some((who, lifetime_s))) = (learning.stamp, learning.who) {
-            self.permits.grant(learning.asked_ns, who, stamp, lifetime_s);
+            self.permits.grant(learning.asked_ns, who, stamp, lifetime_s, learning.ttl_ns);
         }
     }
 
@@ -348,6 +392,13 @@ impl Objects {
 
     /// It was answered, or never will be.
     pub fn changed(&mut self, change: Change) {
+        self.changes.end(change);
+    }
+
+    /// The name was changed past the gateway: what is known of it is not believed any more.
+    pub fn changed_elsewhere(&mut self, name: &Name) {
+        self.catalogue.unlink(name, None);
+        let change = self.changes.begin(name);
         self.changes.end(change);
     }
 
@@ -390,7 +441,7 @@ impl Objects {
     }
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 

@@ -114,7 +114,6 @@ struct Permit {
 /// See the module.
 #[derive(Debug)]
 pub struct Permits {
-    ttl_ns: u64,
     permits_max: usize,
     permits: BTreeMap<Who, Permit>,
     /// In the order in which they were given.
@@ -122,16 +121,10 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// None yet. `ttl_ns`: how long one is good; 0: the store is always asked.
+    /// None yet.
     #[must_use]
-    pub fn new(ttl_ns: u64, permits_max: usize) -> Self {
-        Self { ttl_ns, permits_max, permits: BTreeMap::new(), given: VecDeque::new() }
-    }
-
-    /// Whether there are ever any.
-    #[must_use]
-    pub fn is_used(&self) -> bool {
-        self.ttl_ns > 0
+    pub fn new(permits_max: usize) -> Self {
+        Self { permits_max, permits: BTreeMap::new(), given: VecDeque::new() }
     }
 
     /// Permits that are remembered, some of which may have ended.
@@ -146,9 +139,10 @@ impl Permits {
         self.permits.is_empty()
     }
 
-    /// The store said yes to a request that left at `asked_ns` and is good for `lifetime_s`.
-    pub(crate) fn grant(&mut self, asked_ns: u64, who: Who, stamp: Stamp, lifetime_s: u64) {
-        let life_ns = self.ttl_ns.min(lifetime_s.saturating_mul(1_000_000_000));
+    /// The store said yes to a request that left at `asked_ns` and is good for `lifetime_s`; it is believed for
+    /// `ttl_ns`.
+    pub(crate) fn grant(&mut self, asked_ns: u64, who: Who, stamp: Stamp, lifetime_s: u64, ttl_ns: u64) {
+        let life_ns = ttl_ns.min(lifetime_s.saturating_mul(1_000_000_000));
         if life_ns == 0 {
             return;
         }
@@ -173,12 +167,6 @@ impl Permits {
     pub(crate) fn allows(&self, now_ns: u64, who: &Who, stamp: Stamp) -> bool {
         self.permits.get(who).is_some_and(|permit| now_ns < permit.until_ns && permit.stamp == stamp)
     }
-
-    /// Whether what it said then is.
-    #[must_use]
-    pub(crate) fn is_fresh(&self, now_ns: u64, asked_ns: u64) -> bool {
-        now_ns < asked_ns.saturating_add(self.ttl_ns)
-    }
 }
 
 #[cfg(test)]
@@ -187,6 +175,8 @@ mod tests {
     use crate::catalogue::Name;
     use crate::change::Changes;
     use crate::headers;
+
+    const TTL_NS: u64 = 5_000_000_000;
 
     fn who(uri: &str, given: &[(&str, &str)]) -> Who {
         Who::of(&Method::GET, &uri.parse().expect("a URI"), &headers(given))
@@ -236,22 +226,22 @@ mod tests {
         let name = Name { bucket: "b".into(), key: b"k".as_slice().into() };
         let mut changes = Changes::default();
         let stamp = changes.stamp(&name).expect("at rest");
-        let mut permits = Permits::new(5_000_000_000, 2);
+        let mut permits = Permits::new(2);
         let [one, two, three] = ["/b/1", "/b/2", "/b/3"].map(|uri| who(uri, &[]));
-        permits.grant(10, one, stamp, u64::MAX);
-        permits.grant(10, two, stamp, 1);
+        permits.grant(10, one, stamp, u64::MAX, TTL_NS);
+        permits.grant(10, two, stamp, 1, TTL_NS);
         assert!(permits.allows(5_000_000_009, &one, stamp));
         assert!(!permits.allows(5_000_000_010, &one, stamp));
         assert!(!permits.allows(1_000_000_010, &two, stamp));
         let change = changes.begin(&name);
         changes.end(change);
         assert!(!permits.allows(20, &one, changes.stamp(&name).expect("at rest")));
-        permits.grant(20, three, stamp, u64::MAX);
+        permits.grant(20, three, stamp, u64::MAX, TTL_NS);
         assert!(!permits.allows(20, &one, stamp), "only so many are known");
         permits.revoke(&three);
         assert!(!permits.allows(20, &three, stamp));
-        let mut none = Permits::new(0, 2);
-        none.grant(0, one, stamp, u64::MAX);
-        assert!(!none.is_used() && !none.allows(0, &one, stamp));
+        let mut none = Permits::new(2);
+        none.grant(0, one, stamp, u64::MAX, 0);
+        assert!(!none.allows(0, &one, stamp));
     }
 }

@@ -115,11 +115,16 @@ fn says(headers: &HeaderMap, word: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|it| it.trim().eq_ignore_ascii_case(word))
 }
 
+/// Whether bytes are encrypted with a key that only the client has.
+pub(crate) fn has_customer_key(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(SSE_C))
+}
+
 fn bypass(headers: &HeaderMap) -> Option<&'static str> {
     let has_body = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
     match () {
-        () if headers.keys().any(|name| name.as_str().starts_with(SSE_C)) => Some("customer-key"),
+        () if has_customer_key(headers) => Some("customer-key"),
         () if headers.contains_key(ORIGIN) => Some("cross-origin"),
         () if says(headers, "no-store") => Some("no-store"),
         () if has_body => Some("body"),
