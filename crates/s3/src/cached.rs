@@ -8,7 +8,7 @@ use crate::flight::Flights;
 use crate::pool::Pool;
 use crate::small::Small;
 use forebay_core::{BLOCK_BYTES, PROBE_PAGES_MAX, Residency};
-use forebay_objects::{Held, Kept, Notes, Objects, ObjectsConfig, VersionId};
+use forebay_objects::{Held, Kept, Notes, Objects, ObjectsConfig, PolicyRow, VersionId};
 use hyper::body::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +30,10 @@ pub struct CacheConfig {
     pub versions_max: usize,
     /// Copies of small objects take so much.
     pub small_bytes: usize,
-    /// The store's yes is believed for so long; zero: not at all.
+    /// The store's yes is believed for so long, where no policy says another time; zero: not at all.
     pub metadata_ttl: Duration,
+    /// How some objects are treated, the first row first; [`forebay_objects::ROWS_MAX`] at most.
+    pub policies: Vec<PolicyRow>,
 }
 
 /// See the module.
@@ -39,7 +41,6 @@ pub struct CacheConfig {
 pub(crate) struct Cached {
     pub(crate) pool: Pool,
     pub(crate) page_bytes: u64,
-    pub(crate) metadata_ttl: Duration,
     pub(crate) flights: Arc<Flights>,
     pub(crate) small: Small,
     pub(crate) counts: Arc<Counts>,
@@ -50,17 +51,17 @@ pub(crate) struct Cached {
 
 impl Cached {
     pub(crate) fn new(config: CacheConfig, counts: Arc<Counts>) -> Arc<Self> {
-        let objects = Objects::new(&ObjectsConfig {
+        let of_objects = ObjectsConfig {
             space_bytes: config.space_bytes,
             page_bytes: u64::from(config.page_bytes),
             block_bytes: u64::from(BLOCK_BYTES),
             versions_max: config.versions_max,
             metadata_ttl_ns: config.metadata_ttl.as_nanos() as u64,
-        });
+        };
+        let objects = Objects::with_policies(&of_objects, config.policies);
         Arc::new(Self {
             pool: config.pool,
             page_bytes: u64::from(config.page_bytes),
-            metadata_ttl: config.metadata_ttl,
             flights: Arc::default(),
             small: Small::new(config.small_bytes),
             counts,
@@ -107,6 +108,15 @@ impl Cached {
                     tracing::warn!(?error, "addresses of old objects could not be cleaned: new ones may not be cached");
                 }
             }
+        }
+    }
+
+    /// Drops what is cached of a version that is forgotten. A page that others share ages out.
+    pub(crate) fn evict_whole_pages(&self, addresses: Range<u64>) {
+        let page = self.page_bytes;
+        let pages = addresses.start.next_multiple_of(page)..addresses.end / page * page;
+        if !pages.is_empty() {
+            self.pool.start_evict(pages);
         }
     }
 

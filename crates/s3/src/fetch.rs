@@ -77,7 +77,8 @@ impl Origin {
         let came = self.held.part_in(answer.status(), answer.headers()).filter(|came| came.contains(&part.start));
         let came = came.ok_or_else(|| refused(self.backend.address(), answer.status()))?;
         let (skip, left) = (part.start - came.start, came.end.min(part.end) - part.start);
-        let kept = Kept { id: self.held.id, start: self.held.start, part: came, bytes: self.held.bytes };
+        let kept =
+            Kept { id: self.held.id, start: self.held.start, part: came, bytes: self.held.bytes, is_known: true };
         let keeping = Keeping::new(Arc::clone(&self.cached), kept);
         let body = Box::new(Passing::new(answer.into_body(), Some(keeping)));
         Ok(Fetched { body, skip, left })

@@ -13,6 +13,7 @@ use crate::counts::Counts;
 use crate::failure::{self, Failure};
 use crate::operator::Operator;
 use crate::serving::Serving;
+use forebay_objects::Token;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -49,6 +50,8 @@ pub struct GatewayConfig {
     pub answers_within: Duration,
     /// Threads that serve.
     pub threads: usize,
+    /// What who tells of changes past the gateway has to know; `None`: nobody can.
+    pub events_token: Option<Token>,
     /// Objects are cached so; `None`: everything is passed on.
     pub cache: Option<CacheConfig>,
 }
@@ -110,7 +113,9 @@ impl Gateway {
             connections_max: config.connections_max,
             runtime: runtime.handle().clone(),
         };
-        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, backend, cached, counts }), places));
+        let events_token = config.events_token;
+        let serving = Serving { names: config.names, backend, cached, counts, events_token };
+        runtime.spawn(accept(listener, Arc::new(serving), places));
         Ok(Self { address, operator, runtime: Some(runtime) })
     }
 

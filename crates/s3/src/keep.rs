@@ -29,6 +29,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const KEEP_BYTES: u64 = 64 << 10;
 /// The same for a slow client.
 const SLOW_KEEP_BYTES: u64 = 16 << 10;
+/// Pieces that are gathered: more, tiny ones, are put together. Each takes some 32 bytes beside its own.
+const PIECES_MAX: usize = 256;
 /// The most that is received into at once.
 const PLACE_BYTES_MAX: u64 = 256 << 10;
 /// How long frames are waited for.
@@ -37,6 +39,7 @@ const PLACE_WAIT: Duration = Duration::from_millis(20);
 static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 
 /// See the module.
+#[derive(Debug)]
 pub(crate) struct Keeping {
     cached: Arc<Cached>,
     kept: Kept,
@@ -53,6 +56,7 @@ pub(crate) struct Keeping {
 }
 
 /// A place that was asked for, and where it ends.
+#[derive(Debug)]
 struct AskedFor {
     place: Pin<Box<Timeout<oneshot::Receiver<Place>>>>,
     end: u64,
@@ -139,6 +143,11 @@ impl Keeping {
         piece
     }
 
+    /// Whether all that was to come did.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.at == self.kept.part.end
+    }
+
     /// Bytes until the next page begins.
     pub(crate) fn until_boundary(&self) -> u64 {
         KEEP_BYTES - (self.kept.start + self.at) % KEEP_BYTES
@@ -150,6 +159,9 @@ impl Keeping {
         let start = self.at;
         self.at += piece.len() as u64;
         if self.at > self.from {
+            if self.pieces.len() == PIECES_MAX {
+                self.pieces = vec![Bytes::from(self.pieces.concat())];
+            }
             self.pieces.push(piece.split_off(self.from.saturating_sub(start).min(piece.len() as u64) as usize));
             let full = self.boundary_before(if window_bytes < KEEP_BYTES { SLOW_KEEP_BYTES } else { KEEP_BYTES });
             if full > self.from {

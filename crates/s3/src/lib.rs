@@ -5,7 +5,8 @@
 //! that passes on what it does not understand fails none.
 //!
 //! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store,
-//! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way;
+//! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way,
+//! [`through`] an upload that is; [`events`] is told of changes past it;
 //! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod backend;
 mod body;
 mod cached;
 mod counts;
+mod events;
 mod failure;
 mod fetch;
 mod flight;
@@ -28,6 +30,7 @@ mod pool;
 mod reading;
 mod serving;
 mod small;
+mod through;
 
 pub use backend::{BackEnd, BackEndError, check_address};
 pub use cached::CacheConfig;

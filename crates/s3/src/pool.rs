@@ -311,6 +311,12 @@ impl Pool {
         self.answered(range, Ask::Evict { answer }, answered).await
     }
 
+    /// The same for who does not wait.
+    pub(crate) fn start_evict(&self, range: Range<u64>) {
+        let (answer, _) = oneshot::channel();
+        self.back.send(Message::Ask { range, ask: Ask::Evict { answer } });
+    }
+
     /// Where a range is. As [`forebay_core::Event::Probe`].
     ///
     /// # Errors

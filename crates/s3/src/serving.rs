@@ -3,7 +3,8 @@
 //! How: what it is about ([`Target`]) decides.
 //! - A read of an object has a plan ([`Plan`]): it is answered from the cache, at once or after the store was asked whether it may be, or passed
 //!   on, and its answer kept on its way.
-//! - What may change something is passed on, and unlinks what it names before it leaves; its change ends with its answer's last byte.
+//! - What may change something is passed on, and unlinks what it names before it leaves; its change ends with its answer's last byte. An upload
+//!   may be kept on its way ([`crate::through`]).
 //! - All else is passed on.
 //!
 //! Of several reads of the same that find nothing, one goes to the store at first; the others are confirmed then, and get its
@@ -17,6 +18,7 @@ use crate::backend::{BackEnd, BackEndError};
 use crate::body::{Body, streamed, whole};
 use crate::cached::Cached;
 use crate::counts::{CACHE_STATUS, Counts, Purpose, Source, X_CACHE};
+use crate::events;
 use crate::failure::{self, Failure};
 use crate::fetch::Origin;
 use crate::flight::Lead;
@@ -25,8 +27,12 @@ use crate::keep::Keeping;
 use crate::passing::Passing;
 use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
-use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s};
-use http_body_util::BodyExt;
+use crate::through::{Through, Upload};
+use forebay_objects::{
+    Change, Confirmed, Held, Kept, Learned, Learning, Note, Plan, Read, Target, Token, Verb, Who, Write, WriteMode,
+    lifetime_s,
+};
+use http_body_util::{BodyExt, Either};
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::http::request::Parts;
@@ -37,7 +43,10 @@ use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The body of a request that HTTP's library carries to the store: the client's.
-pub(crate) type Sent = Incoming;
+pub(crate) type Sent = Either<Incoming, Through>;
+
+/// An answer's first bytes are on their way when its head is here: no more than these are not worth to be called off, since that ends the connection.
+const COMES_AT_ONCE_BYTES: u64 = 128 << 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,6 +56,8 @@ pub(crate) struct Serving {
     pub(crate) backend: Arc<BackEnd<Sent>>,
     pub(crate) cached: Option<Arc<Cached>>,
     pub(crate) counts: Arc<Counts>,
+    /// Of who tells of changes past the gateway.
+    pub(crate) events_token: Option<Token>,
 }
 
 /// A read of an object, on its way.
@@ -65,6 +76,11 @@ impl Serving {
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
         let path = uri.path().to_owned();
+        if let (Some(cached), Some(token)) = (&self.cached, &self.events_token)
+            && events::is_for(&target)
+        {
+            return events::take(cached, token, request).await;
+        }
         let answered = match &self.cached {
             None => self.pass(request, "off").await,
             Some(cached) => match Read::of(&target, uri.query(), request.headers()) {
@@ -95,7 +111,7 @@ impl Serving {
     }
 
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.ask(request).await;
+        let answer = self.backend.ask(request.map(Either::Left)).await;
         self.counts.asked(Purpose::Pass, &answer);
         Ok(bypassed(answer?.map(|body| streamed(Passing::library(body))), why))
     }
@@ -105,13 +121,48 @@ impl Serving {
         &self,
         cached: &Arc<Cached>,
         target: &Target,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Result<Response<Body>, BackEndError> {
+        let uri = request.uri().clone();
+        let mode = match WriteMode::take(&uri, request.headers_mut()) {
+            Ok(asked) => mode(cached, target, asked),
+            Err(unknown) => return Ok(failure::answer(Failure::BadRequest, uri.path(), &unknown.to_string())),
+        };
         let change = cached.objects().changing(target);
         let changing = Changing { cached: Arc::clone(cached), change };
-        let answer = self.pass(request, "change").await?;
+        let answer = match mode {
+            Err(why) => self.pass(request, why).await?,
+            Ok(WriteMode::Around) => self.pass(request, "change").await?,
+            Ok(WriteMode::Through) => self.through(cached, target, request).await?,
+        };
         // A store may answer 200 before it is done, and say in the body how it went.
         Ok(answer.map(|body| Until { body, _changing: changing }.boxed_unsync()))
+    }
+
+    /// An upload, if it is one; kept on its way, if it can be.
+    async fn through(
+        &self,
+        cached: &Arc<Cached>,
+        target: &Target,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, BackEndError> {
+        let write = match Write::of(request.method(), target, request.uri().query(), request.headers()) {
+            Ok(write) => write,
+            Err(why) => return self.pass(request, why).await,
+        };
+        let (head, body) = request.into_parts();
+        let (upload, body) = match Upload::begin(cached, &write, body) {
+            Ok(begun) => begun,
+            Err((why, body)) => return self.pass(Request::from_parts(head, body), why).await,
+        };
+        let answer = self.backend.ask(Request::from_parts(head, Either::Right(body))).await;
+        self.counts.asked(Purpose::Pass, &answer);
+        let answer = answer?;
+        let kept = upload.answered(answer.status(), answer.headers()).await;
+        Ok(match kept {
+            Ok(()) => stored(answer.map(|body| streamed(Passing::library(body)))),
+            Err(why) => bypassed(answer.map(|body| streamed(Passing::library(body))), why),
+        })
     }
 
     async fn read(
@@ -167,7 +218,7 @@ impl Serving {
     async fn learn(&self, asked: Asked, learning: Learning) -> Result<Response<Body>, BackEndError> {
         let answer = self.backend.read(asked.head.clone()).await;
         self.counts.asked(Purpose::Pass, &answer);
-        Ok(asked.learned(answer?, learning))
+        Ok(asked.learned(answer?, learning).await)
     }
 
     /// With the condition that it is another version.
@@ -179,12 +230,12 @@ impl Serving {
         self.counts.asked(Purpose::Confirm, &answer);
         let answer = answer?;
         if answer.status() != StatusCode::NOT_MODIFIED {
-            return Ok(asked.learned(answer, held.learning));
+            return Ok(asked.learned(answer, held.learning).await);
         }
         let confirmed = asked.cached.objects().confirmed(&asked.read, &held, answer.headers());
         match confirmed {
             Confirmed::Serve => {
-                let told = if asked.cached.metadata_ttl.is_zero() { "HIT" } else { "REVALIDATED" };
+                let told = when_confirmed(&held.learning);
                 Ok(asked.answer(held, Some(answer.headers()), here, told))
             }
             Confirmed::Again => self.learn(asked, held.learning).await,
@@ -224,16 +275,30 @@ impl Asked {
     }
 
     /// From the store, and kept if it may be.
-    fn learned(self, answer: Response<Arriving>, learning: Learning) -> Response<Body> {
+    async fn learned(self, answer: Response<Arriving>, learning: Learning) -> Response<Body> {
         let learned = self.cached.objects().learned(&self.read, &learning, answer.status(), answer.headers());
-        match learned {
-            Learned::Keep(kept) => {
-                let keeping = Keeping::new(self.cached, kept);
-                told(answer.map(|body| streamed(Passing::new(body, Some(keeping)))), "MISS")
-            }
-            Learned::Known => told(answer.map(unkept), "MISS"),
-            Learned::Not(why) => bypassed(answer.map(unkept), why),
+        let kept = match learned {
+            Learned::Keep(kept) => kept,
+            Learned::Known => return told(answer.map(unkept), "MISS"),
+            Learned::Not(why) => return bypassed(answer.map(unkept), why),
+        };
+        if let Some((held, here)) = self.found_here(&kept, &learning, answer.status()).await {
+            let told = when_confirmed(&learning);
+            return self.answer(held, Some(answer.headers()), here, told);
         }
+        let keeping = Keeping::new(self.cached, kept);
+        told(answer.map(|body| streamed(Passing::new(body, Some(keeping)))), "MISS")
+    }
+
+    /// What the store is about to send, and how much of it is here, if that is enough: it was uploaded through, or something else was told with it. Then
+    /// the store need not send it.
+    async fn found_here(&self, kept: &Kept, learning: &Learning, status: StatusCode) -> Option<(Held, Here)> {
+        if !kept.is_known || kept.part.end - kept.part.start <= COMES_AT_ONCE_BYTES {
+            return None;
+        }
+        let held = self.cached.objects().here(&self.read, learning, kept, status)?;
+        let here = much_of(&self.cached, &held).await;
+        (!matches!(here, Here::No)).then_some((held, here))
     }
 }
 
@@ -256,6 +321,10 @@ async fn here_of(cached: &Cached, read: &Read, plan: &Plan) -> Here {
     if held.bytes <= SMALL_BYTES_MAX {
         return cached.at_hand(held).await.map_or(Here::No, Here::AtHand);
     }
+    much_of(cached, held).await
+}
+
+async fn much_of(cached: &Cached, held: &Held) -> Here {
     let part = held.start + held.part.start..held.start + held.part.end;
     let asked = part.end - part.start;
     let missing = cached.missing(&part).await;
@@ -270,9 +339,16 @@ async fn here_of(cached: &Cached, read: &Read, plan: &Plan) -> Here {
     }
 }
 
+/// How a change is cached: as it asks for itself, or by the object's policy. Why not, if that forbids it.
+fn mode(cached: &Cached, target: &Target, asked: Option<WriteMode>) -> Result<WriteMode, &'static str> {
+    let Some(name) = &target.name else { return Ok(WriteMode::Around) };
+    let policy = cached.objects().policy(name);
+    if policy.is_cached { Ok(asked.unwrap_or(policy.write)) } else { Err("policy") }
+}
+
 fn plan_of(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
     let mut objects = cached.objects();
-    let who = objects.has_permits().then(|| {
+    let who = (objects.policy(&read.name).metadata_ttl_ns > 0).then(|| {
         let (uri, headers) = (request.uri(), request.headers());
         (Who::of(request.method(), uri, headers), lifetime_s(uri, headers, unix_s()))
     });
@@ -283,10 +359,22 @@ fn unkept(body: Arriving) -> Body {
     streamed(Passing::new(body, None))
 }
 
+/// What is told of an answer from the cache that the store confirmed.
+fn when_confirmed(learning: &Learning) -> &'static str {
+    if learning.is_believed() { "REVALIDATED" } else { "HIT" }
+}
+
 fn bypassed(answer: Response<Body>, why: &'static str) -> Response<Body> {
     let mut answer = told(answer, "BYPASS");
     let status = format!("forebay; fwd=bypass; detail={why}");
     answer.headers_mut().insert(CACHE_STATUS, HeaderValue::try_from(status).expect("a word"));
+    answer
+}
+
+/// What was uploaded is kept.
+fn stored(answer: Response<Body>) -> Response<Body> {
+    let mut answer = told(answer, "BYPASS");
+    answer.headers_mut().insert(CACHE_STATUS, HeaderValue::from_static("forebay; fwd=method; stored"));
     answer
 }
 

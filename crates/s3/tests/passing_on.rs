@@ -10,6 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gateway {
     let mut config = GatewayConfig {
+        events_token: None,
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
         names: Vec::new(),

@@ -76,6 +76,7 @@ impl Before {
     fn new(connections: Vec<Script>) -> Self {
         let (store, shard) = (Scripted::start(connections), Running::start(true));
         let cache = CacheConfig {
+            policies: Vec::new(),
             pool: shard.pool.clone(),
             space_bytes: VOLUME_BYTES,
             page_bytes: PAGE_BYTES,
@@ -84,6 +85,7 @@ impl Before {
             metadata_ttl: Duration::ZERO,
         };
         let gateway = Gateway::start(GatewayConfig {
+            events_token: None,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             backend: format!("http://{}", store.address),
             names: Vec::new(),

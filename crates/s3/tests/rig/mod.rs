@@ -5,11 +5,15 @@ pub(crate) mod client;
 pub(crate) mod shard;
 pub(crate) mod store;
 
+use forebay_objects::{PolicyRow, Token};
 use forebay_s3::{CacheConfig, Gateway, GatewayConfig};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use store::Store;
+
+/// Of who tells of changes.
+pub(crate) const TOKEN: &str = "0123456789abcdef";
 
 /// All of it, running.
 pub(crate) struct World {
@@ -20,8 +24,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(metadata_ttl: Duration) -> Self {
+        Self::with_policies(metadata_ttl, Vec::new())
+    }
+
+    /// Objects are treated as these rows say.
+    pub(crate) fn with_policies(metadata_ttl: Duration, policies: Vec<PolicyRow>) -> Self {
         let (store, shard) = (Store::start(), Running::start(true));
-        let gateway = gateway(store.address(), &shard, metadata_ttl);
+        let gateway = gateway(store.address(), &shard, metadata_ttl, policies);
         Self { store, gateway, shard }
     }
 
@@ -49,7 +58,7 @@ pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// A gateway before that store, which keeps what it may in that shard.
-pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration) -> Gateway {
+pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration, policies: Vec<PolicyRow>) -> Gateway {
     Gateway::start(GatewayConfig {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
@@ -57,6 +66,7 @@ pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration
         connections_max: CONNECTIONS_MAX,
         answers_within: ANSWERS_WITHIN,
         threads: 2,
+        events_token: Some(Token::of(TOKEN)),
         cache: Some(CacheConfig {
             pool: shard.pool.clone(),
             space_bytes: VOLUME_BYTES,
@@ -64,6 +74,7 @@ pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration
             versions_max: 1000,
             small_bytes: 1 << 20,
             metadata_ttl,
+            policies,
         }),
     })
     .expect("it starts")

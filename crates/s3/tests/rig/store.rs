@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) breaks: Option<(usize, u32)>,
     /// Bodies are sent in pieces with this pause between.
     pub(crate) pause: Duration,
+    /// Uploads are answered with 500.
+    pub(crate) refuses_uploads: bool,
     /// Ranges are not understood.
     pub(crate) ignores_ranges: bool,
     next_etag: u64,
@@ -109,6 +111,10 @@ impl Store {
             return send(back, "403 Forbidden", &[], b"<Error><Code>AccessDenied</Code></Error>");
         }
         if seen.method == "PUT" {
+            if self.inner().refuses_uploads {
+                return send(back, "500 Internal Server Error", &[], b"<Error><Code>InternalError</Code></Error>");
+            }
+            let body = if seen.header("x-amz-decoded-content-length").is_some() { unchunked(&body) } else { body };
             let etag = self.put(&path, body);
             return send(back, "200 OK", &[("ETag".into(), etag)], b"");
         }
@@ -154,6 +160,21 @@ impl Store {
             std::thread::sleep(pause);
         }
         Some(())
+    }
+}
+
+/// What S3's chunks have in them, of a body that is sound.
+fn unchunked(body: &[u8]) -> Vec<u8> {
+    let (mut left, mut out) = (body, Vec::new());
+    loop {
+        let end = left.windows(2).position(|it| it == b"\r\n").expect("a chunk's head");
+        let head = std::str::from_utf8(&left[..end]).expect("text");
+        let length = usize::from_str_radix(head.split(';').next().unwrap_or_default(), 16).expect("a size");
+        if length == 0 {
+            return out;
+        }
+        out.extend_from_slice(&left[end + 2..end + 2 + length]);
+        left = &left[end + 2 + length + 2..];
     }
 }
 
