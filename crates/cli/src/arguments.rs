@@ -344,7 +344,7 @@ pub struct Docs {
 pub struct OverrideFlags(pub Overrides);
 
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| !key.is_of_volume())
+    KEYS.iter().filter(|key| key.list().is_none())
 }
 
 impl Args for OverrideFlags {

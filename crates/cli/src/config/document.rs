@@ -5,7 +5,7 @@
 //! 3. Each value is read as its key's kind.
 
 use super::expand::Environment;
-use super::key::{self, Key};
+use super::key::{self, Key, LISTS};
 use super::nearest::nearest;
 use super::problem::{Place, Report};
 use super::unit::Complaint;
@@ -24,13 +24,24 @@ pub(super) struct Given {
     pub(super) value: Option<Value>,
 }
 
+/// A table that may be there several times.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Which of [`LISTS`] it is one of.
+    pub(super) list: &'static str,
+    /// Where it begins.
+    pub(super) place: Place,
+    /// Its keys.
+    pub(super) given: Vec<Given>,
+}
+
 /// What the file says.
 #[derive(Debug, Default)]
 pub(super) struct Document {
-    /// Keys outside of volumes.
+    /// Keys outside of lists.
     pub(super) given: Vec<Given>,
-    /// Each `[[volume]]`: where it begins, and its keys.
-    pub(super) volumes: Vec<(Place, Vec<Given>)>,
+    /// Each `[[volume]]` and other table of [`LISTS`], in the file's order.
+    pub(super) entries: Vec<Entry>,
     /// Whether the TOML itself is broken: then nothing is said about what is missing.
     pub(super) broken: bool,
 }
@@ -75,43 +86,34 @@ impl Walk<'_> {
     }
 
     fn top(&mut self, table: &DeTable<'_>, document: &mut Document) {
-        for (name, value) in table {
-            let volumes = match (name.get_ref().as_ref(), value.get_ref()) {
-                ("volume", DeValue::Array(volumes)) => volumes,
-                ("volume", other) => {
-                    let complaint = Complaint::new(
-                        format!("{} where a list of volumes belongs", type_name(other)),
-                        "begin each volume with [[volume]]",
-                    );
-                    let place = self.place(name.span().start);
-                    self.report.error(&place, complaint);
-                    continue;
-                }
-                _ => {
-                    self.member("", name, value, &mut document.given);
-                    continue;
-                }
-            };
-            for volume in volumes.iter() {
-                let place = self.place(volume.span().start);
-                let DeValue::Table(table) = volume.get_ref() else {
-                    let found = type_name(volume.get_ref());
-                    let complaint =
-                        Complaint::new(format!("{found} where a volume belongs"), "begin it with [[volume]]");
-                    self.report.error(&place, complaint);
-                    continue;
-                };
-                let mut given = Vec::new();
-                self.table("volume", table, &mut given);
-                document.volumes.push((place, given));
-            }
-        }
-        document.volumes.sort_by(|a, b| a.0.cmp(&b.0));
+        self.table("", table, document);
+        document.entries.sort_by(|a, b| a.place.cmp(&b.place));
     }
 
-    fn table(&mut self, path: &str, table: &DeTable<'_>, given: &mut Vec<Given>) {
+    /// A table of a list, again and again.
+    fn list(&mut self, list: &'static str, name: Place, value: &DeValue<'_>, document: &mut Document) {
+        let (several, one) = if list == "volume" { ("volumes", "volume") } else { ("tables", "table") };
+        let DeValue::Array(entries) = value else {
+            let problem = format!("{} where a list of {several} belongs", type_name(value));
+            self.report.error(&name, Complaint::new(problem, format!("begin each {one} with [[{list}]]")));
+            return;
+        };
+        for entry in entries.iter() {
+            let place = self.place(entry.span().start);
+            let DeValue::Table(table) = entry.get_ref() else {
+                let problem = format!("{} where a {one} belongs", type_name(entry.get_ref()));
+                self.report.error(&place, Complaint::new(problem, format!("begin it with [[{list}]]")));
+                continue;
+            };
+            let mut inside = Document::default();
+            self.table(list, table, &mut inside);
+            document.entries.push(Entry { list, place, given: inside.given });
+        }
+    }
+
+    fn table(&mut self, path: &str, table: &DeTable<'_>, document: &mut Document) {
         for (name, value) in table {
-            self.member(path, name, value, given);
+            self.member(path, name, value, document);
         }
     }
 
@@ -120,7 +122,7 @@ impl Walk<'_> {
         table: &str,
         name: &Spanned<std::borrow::Cow<'_, str>>,
         value: &Spanned<DeValue<'_>>,
-        given: &mut Vec<Given>,
+        document: &mut Document,
     ) {
         let word = name.get_ref().as_ref();
         let path = if table.is_empty() { word.to_owned() } else { format!("{table}.{word}") };
@@ -131,11 +133,15 @@ impl Walk<'_> {
                 let problem = format!("{}: {}", key.path, complaint.problem);
                 self.report.error(&place, Complaint { problem, ..complaint });
             });
-            given.push(Given { key, place, value: value.ok() });
+            document.given.push(Given { key, place, value: value.ok() });
             return;
         }
+        if let Some(list) = LISTS.iter().find(|list| **list == path) {
+            let place = self.place(name.span().start);
+            return self.list(list, place, value.get_ref(), document);
+        }
         match value.get_ref() {
-            DeValue::Table(inner) if key::is_table(&path) => self.table(&path, inner, given),
+            DeValue::Table(inner) if key::is_table(&path) => self.table(&path, inner, document),
             other if key::is_table(&path) => {
                 let complaint = Complaint::new(
                     format!("{path}: {} where a table belongs", type_name(other)),
@@ -156,8 +162,7 @@ impl Walk<'_> {
 fn unknown(table: &str, word: &str) -> Complaint {
     let problem = match table {
         "" => format!("unknown key \"{word}\""),
-        "volume" => format!("unknown key \"{word}\" in [[volume]]"),
-        _ => format!("unknown key \"{word}\" in [{table}]"),
+        _ => format!("unknown key \"{word}\" in {}", header(table)),
     };
     let elsewhere = || {
         let last_names = key::KEYS.iter().map(Key::name);
@@ -176,5 +181,5 @@ fn unknown(table: &str, word: &str) -> Complaint {
 }
 
 fn header(table: &str) -> String {
-    if table == "volume" { "[[volume]]".into() } else { format!("[{table}]") }
+    if LISTS.contains(&table) { format!("[[{table}]]") } else { format!("[{table}]") }
 }

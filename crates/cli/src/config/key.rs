@@ -2,9 +2,10 @@
 //!
 //! The parser, the environment variables, the flags and the reference (docs/reference/configuration.md) all read this
 //! table, so none of them can disagree with another. Keys of a volume have the path `volume.…` and stand in a
-//! `[[volume]]` table; they have neither variable nor flag, since those could not say which volume is meant.
+//! `[[volume]]` table; they have neither variable nor flag, since those could not say which volume is meant. So it is with each of [`LISTS`].
 
 use super::value::Kind;
+use forebay_objects::PATTERN_BYTES_MAX;
 use forebay_wire::disk::superblock::NAME_BYTES_MAX;
 
 const KIB: u64 = 1 << 10;
@@ -32,6 +33,11 @@ pub const SPLITS: &[&str] = &[
 ];
 /// The log levels.
 pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+/// Tables that may be there several times: `[[volume]]`. Their keys have neither variable nor flag.
+pub const LISTS: &[&str] = &["volume", "s3.policy"];
+/// Ways of S3 uploads by their configured names.
+pub const UPLOADS: &[&str] = &["around", "through"];
 
 /// What every environment variable of a key begins with.
 pub const VARIABLE_PREFIX: &str = "FOREBAY_";
@@ -73,10 +79,11 @@ impl Key {
         self.path.rsplit_once('.').map_or("", |(table, _)| table)
     }
 
-    /// Whether it is said of each volume.
+    /// The list that it is said of each of: "volume"; `None` if it is said once.
     #[must_use]
-    pub fn is_of_volume(&self) -> bool {
-        self.path.starts_with("volume.")
+    pub fn list(&self) -> Option<&'static str> {
+        let is_in = |list: &&&str| self.path.strip_prefix(**list).is_some_and(|rest| rest.starts_with('.'));
+        LISTS.iter().find(is_in).copied()
     }
 
     /// Its environment variable: `FOREBAY_CACHE_PAGE`.
@@ -156,6 +163,21 @@ pub const KEYS: &[Key] = &[
         "Connections of S3 clients at one time; further ones are told to slow down."),
     key("s3.timeout", Kind::Time(100 * MS, HOUR), Default("30s"),
         "A store that does not begin to answer for this long is away: the client gets 503."),
+
+    key("s3.events_token", Kind::Name(16, 256), Optional,
+        "What a store has to know to tell of objects that were changed past the gateway: `POST /.forebay/events` with \
+         `Authorization: Bearer TOKEN` or `?token=TOKEN`. Without it that is no place of the gateway's. Write `${VARIABLE}` to keep it out \
+         of the file."),
+    key("s3.policy.match", Kind::Name(1, PATTERN_BYTES_MAX), Required,
+        "Which objects: `BUCKET/KEY`, where `*` stands for any text, `/` included, and `?` for one byte; `BUCKET` is all of a bucket. Of each \
+         setting the first row that matches and says it is taken."),
+    key("s3.policy.cache", Kind::Flag, Optional,
+        "Whether they are cached. `false`: reads and writes of them are passed on, and nothing of them is kept. Default: true."),
+    key("s3.policy.metadata_ttl", Kind::Time(0, HOUR), Optional,
+        "As `s3.metadata_ttl`, for these."),
+    key("s3.policy.write", Kind::Choice(UPLOADS), Optional,
+        "How uploads of them are cached: `around` (the next read is a miss) or `through` (kept on their way to the store). A request may \
+         choose itself: `x-forebay-write`. Default: `around`."),
 
     key("limits.clients_max", Kind::Count(1, 4096), Default("64"),
         "NBD connections at one time; further ones are closed at once."),
@@ -285,6 +307,13 @@ mod tests {
                 assert_ne!(key.flag(), other.flag());
             }
         }
+    }
+
+    #[test]
+    fn uploads_are_those_of_the_gateway() {
+        use forebay_objects::WriteMode;
+        let modes = [WriteMode::Around, WriteMode::Through].map(Some);
+        assert!(UPLOADS.iter().map(|name| WriteMode::of(name)).eq(modes));
     }
 
     #[test]

@@ -73,17 +73,20 @@ pub fn read(
     let mut given = document.given;
     given.extend(scope::environment(environment, &mut report));
     given.extend(scope::flags(overrides, &mut report));
-    let global = Scope::new(Place::WholeFile, false, given);
-    let volumes = document.volumes.into_iter();
-    let volumes: Vec<_> = volumes.map(|(place, given)| Scope::new(place, true, given)).collect();
+    let global = Scope::new(Place::WholeFile, None, given);
+    let entries = |list: &'static str| {
+        let entries = document.entries.iter().filter(|entry| entry.list == list);
+        entries.map(|it| Scope::new(it.place.clone(), Some(list), it.given.clone())).collect::<Vec<_>>()
+    };
+    let (volumes, policies) = (entries("volume"), entries("s3.policy"));
     if document.broken {
         return Err(report);
     }
-    for scope in std::iter::once(&global).chain(&volumes) {
+    for scope in std::iter::once(&global).chain(&volumes).chain(&policies) {
         scope.require(&mut report);
     }
-    let disk = rule::check(&global, &volumes, &mut report);
-    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, disk), report)) }
+    let disk = rule::check(&global, &volumes, &policies, &mut report);
+    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, &policies, disk), report)) }
 }
 
 fn read_bounded(file: &Path) -> Result<String, Complaint> {

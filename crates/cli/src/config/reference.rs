@@ -24,8 +24,8 @@ backend = "nbd://10.0.0.5/vm1"
 
 - Sizes are texts with a unit: B, KiB, MiB, GiB, TiB or KB, MB, GB, TB; a plain number is bytes. Times: ns, us, ms, s, m, h.
 - `${VAR}` and `${VAR:-default}` in a text are replaced from the environment; `$${` is a plain `${`.
-- A flag wins over an environment variable, that over the file, and the file over the default. Keys of a volume stand in the
-  file only.
+- A flag wins over an environment variable, that over the file, and the file over the default. Keys of `[[volume]]` and the other
+  lists stand in the file only.
 - An unknown key is an error.
 "#;
 
@@ -35,23 +35,24 @@ pub fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut table = "";
     for key in KEYS {
-        let of = if key.is_of_volume() { "volume" } else { key.table() };
+        let of = key.list().unwrap_or_else(|| key.table());
         if of != table {
             table = of;
-            let header = if key.is_of_volume() { "[[volume]]".to_owned() } else { format!("[{table}]") };
+            let header = if key.list().is_some() { format!("[[{table}]]") } else { format!("[{table}]") };
             let _ = write!(page, "\n## {header}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
         }
         let _ = writeln!(page, "{}", row(key));
     }
     page.push_str("\n## Variables and flags\n\n| key | variable | flag of serve and check |\n|---|---|---|\n");
-    for key in KEYS.iter().filter(|key| !key.is_of_volume()) {
+    for key in KEYS.iter().filter(|key| key.list().is_none()) {
         let _ = writeln!(page, "| `{}` | `{}` | `--{}` |", key.path, key.variable(), key.flag());
     }
     page
 }
 
 fn row(key: &Key) -> String {
-    let name = key.path.strip_prefix("volume.").unwrap_or(key.name());
+    let in_list = key.list().and_then(|list| key.path.strip_prefix(list)?.strip_prefix('.'));
+    let name = in_list.unwrap_or(key.name());
     let default = match key.presence {
         Presence::Required => "must be given".to_owned(),
         Presence::Optional => "none".to_owned(),

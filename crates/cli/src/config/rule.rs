@@ -12,13 +12,19 @@ use super::unit::{Complaint, size, size_rounded};
 use crate::budget::{self, Budget, DiskLayout};
 use crate::profile::ProfileFile;
 use forebay_core::SplitKind;
+use forebay_objects::{Pattern, ROWS_MAX};
 use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Checks everything; returns the cache disk as it was found.
-pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> Option<DiskSettings> {
+pub(super) fn check(
+    global: &Scope,
+    volumes: &[Scope],
+    policies: &[Scope],
+    report: &mut Report,
+) -> Option<DiskSettings> {
     page(global, report);
     listeners(global, volumes, report);
     intent_map(global, report);
@@ -29,6 +35,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], report: &mut Report) -> O
         memory(global, volumes, disk.as_ref(), report);
     }
     s3(global, report);
+    s3_policies(global, policies, report);
     count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
@@ -270,7 +277,7 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
 
 /// A gateway needs a store.
 fn s3(global: &Scope, report: &mut Report) {
-    let keys = ["s3.backend", "s3.domain", "s3.metadata_ttl", "s3.connections_max", "s3.timeout"];
+    let keys = ["s3.backend", "s3.domain", "s3.metadata_ttl", "s3.connections_max", "s3.timeout", "s3.events_token"];
     if global.address("s3.listen").is_none() {
         for path in keys.into_iter().filter(|path| global.is_given(path) && !global.is_bad("s3.listen")) {
             let complaint = Complaint::new(format!("{path} without a gateway"), "add listen to [s3], or remove this");
@@ -290,6 +297,42 @@ fn s3(global: &Scope, report: &mut Report) {
                 let (problem, remedy) = told.rsplit_once(": ").unwrap_or((&told, ""));
                 report.error(global.place("s3.backend"), Complaint::new(problem, remedy));
             }
+        }
+    }
+}
+
+/// What a policy is about, and that there is a gateway to have it.
+fn s3_policies(global: &Scope, policies: &[Scope], report: &mut Report) {
+    if let Some(first) =
+        policies.first().filter(|_| global.address("s3.listen").is_none() && !global.is_bad("s3.listen"))
+    {
+        let complaint = Complaint::new("a policy without a gateway", "add listen to [s3], or remove this");
+        report.error(&first.place, complaint);
+    }
+    if let Some(first_beyond) = policies.get(ROWS_MAX) {
+        let complaint = Complaint::new(
+            format!("{} policies are more than {ROWS_MAX}", policies.len()),
+            "each is looked at for each request: join some with `*`",
+        );
+        report.error(&first_beyond.place, complaint);
+    }
+    for policy in policies {
+        let place = policy.place("s3.policy.match");
+        if let Some(text) = policy.name("s3.policy.match").filter(|text| Pattern::of(text).is_none()) {
+            let complaint = Complaint::new(
+                format!("\"{text}\" names no objects"),
+                "write BUCKET or BUCKET/KEY, such as \"logs/2030/*\"",
+            );
+            report.error(place, complaint);
+        }
+        let says = ["s3.policy.cache", "s3.policy.metadata_ttl", "s3.policy.write"];
+        if !says.into_iter().any(|path| policy.is_given(path)) {
+            report
+                .error(&policy.place, Complaint::new("this policy says nothing", "give cache, metadata_ttl or write"));
+        }
+        if policy.flag("s3.policy.cache") == Some(false) && policy.choice("s3.policy.write") == Some("through") {
+            let complaint = Complaint::new("what is not cached cannot be kept on its way", "remove write or cache");
+            report.error(policy.place("s3.policy.write"), complaint);
         }
     }
 }

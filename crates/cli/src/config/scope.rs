@@ -22,27 +22,32 @@ pub type Overrides = Vec<(&'static Key, String)>;
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
     given: BTreeMap<&'static str, Given>,
+    /// The list that it is one of.
+    list: Option<&'static str>,
     /// Where it begins; what is missing is missing there.
     pub(super) place: Place,
 }
 
 impl Scope {
     /// The defaults, under what is `given` (later ones win).
-    pub(super) fn new(place: Place, of_volume: bool, given: Vec<Given>) -> Self {
-        let keys = KEYS.iter().filter(|key| key.is_of_volume() == of_volume);
+    pub(super) fn new(place: Place, list: Option<&'static str>, given: Vec<Given>) -> Self {
+        let keys = KEYS.iter().filter(|key| key.list() == list);
         let defaults = keys.filter_map(|key| match key.presence {
             Presence::Default(text) => Some(Given { key, place: Place::Default, value: key.kind.parse(text).ok() }),
             Presence::Required | Presence::Optional => None,
         });
-        Self { given: defaults.chain(given).map(|given| (given.key.path, given)).collect(), place }
+        Self { given: defaults.chain(given).map(|given| (given.key.path, given)).collect(), list, place }
     }
 
     /// Reports required keys that nobody gave.
     pub(super) fn require(&self, report: &mut Report) {
-        let of_volume = self.given.keys().next().is_some_and(|path| path.starts_with("volume."));
-        for key in KEYS.iter().filter(|key| key.is_of_volume() == of_volume && key.presence == Presence::Required) {
+        for key in KEYS.iter().filter(|key| key.list() == self.list && key.presence == Presence::Required) {
             if !self.given.contains_key(key.path) {
-                let what = if of_volume { "this volume" } else { "the configuration" };
+                let what = match self.list {
+                    None => "the configuration",
+                    Some("volume") => "this volume",
+                    Some(_) => "this row",
+                };
                 report.error(
                     &self.place,
                     Complaint::new(
@@ -107,7 +112,7 @@ impl Scope {
 
 /// What the environment gives. A `FOREBAY_*` variable that is near a key's, but is not one, is warned of.
 pub(super) fn environment(environment: &Environment, report: &mut Report) -> Vec<Given> {
-    let keys = || KEYS.iter().filter(|key| !key.is_of_volume());
+    let keys = || KEYS.iter().filter(|key| key.list().is_none());
     let variables: Vec<_> = keys().map(|key| (key, key.variable())).collect();
     for name in environment.keys() {
         let Some(word) = name.strip_prefix(VARIABLE_PREFIX) else { continue };

@@ -6,6 +6,7 @@ use super::scope::Scope;
 use crate::budget::{Budget, Demand, Logs};
 use forebay_core::log::logged::{Bypass, Durability, LogPolicy, OnLag};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
+use forebay_objects::{Pattern, PolicyRow, Token};
 use forebay_policy::evict::PolicyKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -81,6 +82,10 @@ pub struct S3Settings {
     pub connections_max: u32,
     /// The store begins to answer within this time.
     pub timeout_ns: u64,
+    /// Of who tells of changes past the gateway.
+    pub events_token: Option<Token>,
+    /// How some objects are treated, the first row first.
+    pub policies: Vec<PolicyRow>,
 }
 
 /// `[limits]`.
@@ -172,7 +177,7 @@ impl Settings {
     ///
     /// # Panics
     /// When they are not.
-    pub(super) fn of(global: &Scope, volumes: &[Scope], disk: Option<DiskSettings>) -> Self {
+    pub(super) fn of(global: &Scope, volumes: &[Scope], policies: &[Scope], disk: Option<DiskSettings>) -> Self {
         let number = |path| sound(path, global.number(path));
         let policy = |path| {
             let name = sound(path, global.choice(path));
@@ -199,7 +204,7 @@ impl Settings {
                 tcp: global.address("listen.tcp"),
             },
             admin: global.address("admin.listen"),
-            s3: S3Settings::of(global),
+            s3: S3Settings::of(global, policies),
             limits: LimitSettings {
                 clients_max: number("limits.clients_max") as u32,
                 cache: Limits {
@@ -226,7 +231,7 @@ impl Settings {
 }
 
 impl S3Settings {
-    fn of(global: &Scope) -> Option<Self> {
+    fn of(global: &Scope, policies: &[Scope]) -> Option<Self> {
         let number = |path| sound(path, global.number(path));
         Some(Self {
             listen: global.address("s3.listen")?,
@@ -235,7 +240,18 @@ impl S3Settings {
             metadata_ttl_ns: number("s3.metadata_ttl"),
             connections_max: number("s3.connections_max") as u32,
             timeout_ns: number("s3.timeout"),
+            events_token: global.name("s3.events_token").map(Token::of),
+            policies: policies.iter().map(policy_of).collect(),
         })
+    }
+}
+
+fn policy_of(scope: &Scope) -> PolicyRow {
+    PolicyRow {
+        pattern: sound("s3.policy.match", scope.name("s3.policy.match").and_then(Pattern::of)),
+        cache: scope.flag("s3.policy.cache"),
+        metadata_ttl_ns: scope.number("s3.policy.metadata_ttl"),
+        write: scope.choice("s3.policy.write").and_then(forebay_objects::WriteMode::of),
     }
 }
 

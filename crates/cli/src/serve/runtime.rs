@@ -166,6 +166,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
         connections_max: s3.connections_max as usize,
         answers_within: Duration::from_nanos(s3.timeout_ns),
         threads: std::thread::available_parallelism().map_or(2, |it| it.get().min(THREADS_MAX)),
+        events_token: s3.events_token.clone(),
         cache: Some(CacheConfig {
             pool: objects.pool,
             space_bytes: objects.space_bytes,
@@ -173,6 +174,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
             versions_max: budget::versions_max(settings.cache.memory_bytes) as usize,
             small_bytes: budget::small_bytes(settings.cache.memory_bytes) as usize,
             metadata_ttl: Duration::from_nanos(s3.metadata_ttl_ns),
+            policies: s3.policies.clone(),
         }),
     })?;
     tracing::info!(address = %gateway.address(), store = s3.backend, "the S3 gateway listens");
