@@ -42,14 +42,15 @@ class Store:
     def uri(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self):
+    def start(self, *flags):
+        """With further flags of versitygw."""
         directories = [self.rig.path(f"{self.name}.{part}") for part in ("iam", "versions", "data")]
         for directory in directories:
             directory.mkdir(exist_ok=True)
         iam, versions, data = directories
         self.process = self.rig.start(
             self.program, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--iam-dir", iam,
-            "--keep-alive", "posix", "--versioning-dir", versions, data, name=self.name,
+            "--keep-alive", *flags, "posix", "--versioning-dir", versions, data, name=self.name,
         )
         eventually(self._answers, "versitygw listens")
 
