@@ -329,7 +329,8 @@ impl Gateway {
         let uri: Uri = format!("/b/{key}{query}").parse().expect("a URI");
         let target = Target::of(&method, uri.path(), uri.query(), None, &[]);
         let read = Read::of(&target, uri.query(), &headers).expect("it is a read");
-        let who = self.objects.has_permits().then(|| (Who::of(&method, &uri, &headers), u64::MAX));
+        let is_believed = self.objects.policy(&read.name).metadata_ttl_ns > 0;
+        let who = is_believed.then(|| (Who::of(&method, &uri, &headers), u64::MAX));
         let number = self.number();
         if id.is_some() {
             self.count(Count::ByVersionId, number, key as u64);
@@ -497,7 +498,8 @@ impl Gateway {
             return self.end();
         };
         self.count(Count::HitFetched, number, came.start);
-        let kept = Kept { id: hit.held.id, start: hit.held.start, part: came.clone(), bytes: hit.held.bytes };
+        let (id, start, bytes) = (hit.held.id, hit.held.start, hit.held.bytes);
+        let kept = Kept { id, start, part: came.clone(), bytes, is_known: true };
         self.begin_body(number, reading, *version, came, Some(kept), Some(hit));
     }
 
