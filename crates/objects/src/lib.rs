@@ -7,13 +7,18 @@
 //! [`Objects::learned`] and [`Objects::confirmed`] take what the store answered. [`Catalogue`] knows where the bytes of a
 //! version are, [`permit`] whom the store said yes to, [`change`] which names are being changed, [`head`] what is
 //! told with the bytes. [`Selection`] and [`Notes`] are for an operator who asks what is known, and why something was not kept.
+//! Where the gateway itself says who may, a request comes through the [`gate`] first: [`need`] is what it has to be
+//! granted, [`grant`] what a key is.
 #![forbid(unsafe_code)]
 
 mod bypass;
 mod catalogue;
 mod change;
 mod condition;
+mod gate;
+mod grant;
 mod head;
+mod need;
 mod objects;
 mod permit;
 mod range;
@@ -27,7 +32,10 @@ pub use bypass::{Note, Notes, REASONS, reason_of};
 pub use catalogue::{Catalogue, Identity, Known, Name, VersionId};
 pub use change::{Change, Changes};
 pub use condition::{Conditions, Verdict};
+pub use gate::{Client, Gate, Refused, Streamed};
+pub use grant::{Access, Grant, Need};
 pub use head::Heads;
+pub use need::needs;
 pub use objects::{Confirmed, Gauges, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
 pub use permit::{Permits, Who, lifetime_s};
 pub use range::{Spec, content_range};

@@ -4,7 +4,6 @@
 //! query. Each part has one form; what has another, or is there twice, is refused.
 
 use crate::canonical::{self, Pair};
-use crate::hex::{self, Digits};
 use crate::payload::Payload;
 use crate::refusal::Refusal;
 use crate::time::Stamp;
@@ -48,7 +47,7 @@ pub struct Claim {
     pub(crate) date: String,
     pub(crate) region: String,
     pub(crate) signed: Vec<String>,
-    pub(crate) signature: Digits,
+    pub(crate) signature: Vec<u8>,
     pub(crate) time: Stamp,
     pub(crate) form: Form,
     pub(crate) payload: Payload,
@@ -172,7 +171,7 @@ impl Claim {
             region: region.into(),
             signed,
             // What is no signature is a wrong one.
-            signature: hex::read(signature.as_bytes()).ok_or("Signature")?,
+            signature: signature.into(),
             time,
             form,
             payload,
