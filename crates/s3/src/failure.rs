@@ -3,6 +3,7 @@
 //! What the store answers is its own and passes on untouched.
 
 use crate::body::{Body, whole};
+use forebay_signature::{Fault, Refusal};
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use std::fmt::Write;
@@ -57,10 +58,45 @@ fn escaped(text: &str) -> String {
 /// The answer. `about`: what a person should look at, the store's name for instance.
 pub(crate) fn answer(failure: Failure, resource: &str, about: &str) -> Response<Body> {
     let (status, code, message) = row(failure);
+    told(status, code, &format!("{message} {about}"), resource)
+}
+
+/// Who asks is not known. S3's own words are in the code; the message says what was wrong.
+pub(crate) fn unsigned(refusal: Refusal, resource: &str) -> Response<Body> {
+    let (status, code) = match refusal {
+        Refusal::Anonymous | Refusal::NotCovered | Refusal::Expired | Refusal::NotYet => (403, "AccessDenied"),
+        Refusal::UnknownKey => (403, "InvalidAccessKeyId"),
+        Refusal::Wrong => (403, "SignatureDoesNotMatch"),
+        Refusal::Skewed => (403, "RequestTimeTooSkewed"),
+        Refusal::Malformed(_) => (400, "AuthorizationHeaderMalformed"),
+        Refusal::MalformedQuery(_) => (400, "AuthorizationQueryParametersError"),
+        Refusal::Unsupported | Refusal::NoPayload => (400, "InvalidRequest"),
+        Refusal::Token => (400, "InvalidToken"),
+    };
+    told(StatusCode::from_u16(status).expect("in the table"), code, &format!("Access denied: {refusal}."), resource)
+}
+
+/// Who asks is known, and may not.
+pub(crate) fn denied(resource: &str) -> Response<Body> {
+    told(StatusCode::FORBIDDEN, "AccessDenied", "Access denied: this key is not granted the request.", resource)
+}
+
+/// A body that is not what was signed.
+pub(crate) fn faulty(fault: Fault, resource: &str) -> Response<Body> {
+    let (status, code) = match fault {
+        Fault::Wrong => (StatusCode::FORBIDDEN, "SignatureDoesNotMatch"),
+        Fault::TooLarge => (StatusCode::FORBIDDEN, "InvalidChunkSizeError"),
+        Fault::Malformed => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        Fault::Short => (StatusCode::BAD_REQUEST, "IncompleteBody"),
+    };
+    told(status, code, &format!("Nothing is stored: {fault}."), resource)
+}
+
+fn told(status: StatusCode, code: &str, message: &str, resource: &str) -> Response<Body> {
     let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message} {}</Message>\
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{}</Message>\
          <Resource>{}</Resource></Error>",
-        escaped(about),
+        escaped(message),
         escaped(resource)
     );
     let mut response = Response::new(whole(text));

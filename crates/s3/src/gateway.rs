@@ -13,6 +13,8 @@ use crate::counts::Counts;
 use crate::failure::{self, Failure};
 use crate::operator::Operator;
 use crate::serving::Serving;
+use crate::verify::VerifyConfig;
+use forebay_objects::Gate;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -49,6 +51,8 @@ pub struct GatewayConfig {
     pub answers_within: Duration,
     /// Threads that serve.
     pub threads: usize,
+    /// Who may what is known here; `None`: the store is asked, in the caller's name.
+    pub verify: Option<VerifyConfig>,
     /// Objects are cached so; `None`: everything is passed on.
     pub cache: Option<CacheConfig>,
 }
@@ -85,8 +89,13 @@ impl Gateway {
     ///
     /// # Errors
     /// When the address is taken, threads are, or the store's address is wrong.
-    pub fn start(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within)?);
+    pub fn start(mut config: GatewayConfig) -> Result<Self, GatewayError> {
+        let (gate, key) = match config.verify {
+            // What is let in is in path style.
+            Some(verify) => (Some(Gate::new(verify.clients, std::mem::take(&mut config.names))), Some(verify.store)),
+            None => (None, None),
+        };
+        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within, key)?);
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -110,7 +119,7 @@ impl Gateway {
             connections_max: config.connections_max,
             runtime: runtime.handle().clone(),
         };
-        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, backend, cached, counts }), places));
+        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, gate, backend, cached, counts }), places));
         Ok(Self { address, operator, runtime: Some(runtime) })
     }
 

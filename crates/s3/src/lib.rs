@@ -7,6 +7,7 @@
 //! Follow a request: [`gateway`] takes it, [`serving`] plans it with what `forebay-objects` decides, [`backend`] carries it to the store,
 //! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way;
 //! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
+//! [`verify`] says who may, where the store does not; [`upload`] is a client's body on its way.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,8 @@ mod pool;
 mod reading;
 mod serving;
 mod small;
+mod upload;
+mod verify;
 
 pub use backend::{BackEnd, BackEndError, check_address};
 pub use cached::CacheConfig;
@@ -35,3 +38,4 @@ pub use counts::{CLASSES, Counted, DurationCounts, OPERATIONS, OUTCOMES, PURPOSE
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use operator::{Extent, Figures, Forgotten, Found, Located, Operator, Place, VERSIONS_MAX};
 pub use pool::{Lease, Page, Pool, PoolFront};
+pub use verify::VerifyConfig;

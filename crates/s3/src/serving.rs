@@ -25,7 +25,9 @@ use crate::keep::Keeping;
 use crate::passing::Passing;
 use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
-use forebay_objects::{Change, Confirmed, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s};
+use crate::upload::{Signatures, Upload};
+use crate::verify::{self, unix_s};
+use forebay_objects::{Change, Confirmed, Gate, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH};
@@ -34,16 +36,18 @@ use hyper::{Request, Response, StatusCode};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// The body of a request that HTTP's library carries to the store: the client's.
-pub(crate) type Sent = Incoming;
+pub(crate) type Sent = Upload;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Serving {
     /// Names that buckets may stand before in `Host`.
     pub(crate) names: Vec<String>,
+    /// Where it is known who may what.
+    pub(crate) gate: Option<Gate>,
     pub(crate) backend: Arc<BackEnd<Sent>>,
     pub(crate) cached: Option<Arc<Cached>>,
     pub(crate) counts: Arc<Counts>,
@@ -61,6 +65,13 @@ struct Asked {
 impl Serving {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let since = Instant::now();
+        let request = match &self.gate {
+            None => request,
+            Some(gate) => match verify::let_in(gate, request) {
+                Ok(request) => request,
+                Err(refused) => return refused,
+            },
+        };
         let uri = request.uri();
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
@@ -95,9 +106,16 @@ impl Serving {
     }
 
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
+        let signatures = request.extensions().get::<Arc<Signatures>>().cloned();
+        let path = request.uri().path().to_owned();
+        let request = request.map(|body| Upload::new(body, signatures.clone()));
         let answer = self.backend.ask(request).await;
         self.counts.asked(Purpose::Pass, &answer);
-        Ok(bypassed(answer?.map(|body| streamed(Passing::library(body))), why))
+        match (answer, signatures.and_then(|it| it.fault())) {
+            // The store was told nothing that it could answer.
+            (Err(_), Some(fault)) => Ok(failure::faulty(fault, &path)),
+            (answer, _) => Ok(bypassed(answer?.map(|body| streamed(Passing::library(body))), why)),
+        }
     }
 
     /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
@@ -293,10 +311,6 @@ fn bypassed(answer: Response<Body>, why: &'static str) -> Response<Body> {
 fn told(mut answer: Response<Body>, told: &'static str) -> Response<Body> {
     answer.headers_mut().insert(X_CACHE, HeaderValue::from_static(told));
     answer
-}
-
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }
 
 /// A change under way; it ends when this is dropped.

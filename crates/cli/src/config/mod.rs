@@ -18,6 +18,7 @@ mod nearest;
 mod problem;
 pub mod reference;
 mod rule;
+mod s3_keys;
 mod scope;
 mod settings;
 pub mod unit;
@@ -82,8 +83,8 @@ pub fn read(
     for scope in std::iter::once(&global).chain(&volumes) {
         scope.require(&mut report);
     }
-    let disk = rule::check(&global, &volumes, &mut report);
-    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, disk), report)) }
+    let found = rule::check(&global, &volumes, &mut report);
+    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, found), report)) }
 }
 
 fn read_bounded(file: &Path) -> Result<String, Complaint> {

@@ -27,6 +27,7 @@ impl World {
             names: Vec::new(),
             connections_max: 64,
             answers_within: Duration::from_secs(5),
+            verify: None,
             threads: 2,
             cache: Some(CacheConfig {
                 pool: shard.pool.clone(),
