@@ -5,7 +5,7 @@ pub(crate) mod client;
 pub(crate) mod shard;
 pub(crate) mod store;
 
-use forebay_s3::{CacheConfig, Gateway, GatewayConfig};
+use forebay_s3::{CacheConfig, Gateway, GatewayConfig, VerifyConfig};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -20,6 +20,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(metadata_ttl: Duration) -> Self {
+        Self::start(metadata_ttl, None)
+    }
+
+    /// With keys of the gateway's own.
+    pub(crate) fn verifying(metadata_ttl: Duration, verify: VerifyConfig) -> Self {
+        Self::start(metadata_ttl, Some(verify))
+    }
+
+    fn start(metadata_ttl: Duration, verify: Option<VerifyConfig>) -> Self {
         let (store, shard) = (Store::start(), Running::start(true));
         let gateway = Gateway::start(GatewayConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -27,7 +36,7 @@ impl World {
             names: Vec::new(),
             connections_max: 64,
             answers_within: Duration::from_secs(5),
-            verify: None,
+            verify,
             threads: 2,
             cache: Some(CacheConfig {
                 pool: shard.pool.clone(),
