@@ -9,7 +9,7 @@
 use crate::grant::Grant;
 use crate::need::{COPY_SOURCE, copied, needs};
 use crate::target::bucket_of_host;
-use forebay_signature::{Chain, Claim, Payload, Refusal, Secret, canonical};
+use forebay_signature::{Authorization, Chain, Payload, Refusal, Secret, canonical};
 use http::header::{AUTHORIZATION, HOST, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, Uri};
@@ -66,12 +66,12 @@ impl Gate {
     ///
     /// # Errors
     /// When it is not let in.
-    pub fn admit(&self, now_unix_s: u64, head: &mut Parts) -> Result<Option<Streamed>, Refused> {
-        let claim = Claim::of(&head.uri, &head.headers).map_err(Refused::Unknown)?;
-        let client = self.clients.get(claim.access_key()).ok_or(Refused::Unknown(Refusal::UnknownKey))?;
-        let verified = claim.verify(&client.secret, now_unix_s, &head.method, &head.uri, &head.headers);
+    pub fn let_in(&self, now_unix_s: u64, head: &mut Parts) -> Result<Option<Streamed>, Refused> {
+        let authorization = Authorization::of(&head.uri, &head.headers).map_err(Refused::Unknown)?;
+        let client = self.clients.get(authorization.access_key()).ok_or(Refused::Unknown(Refusal::UnknownKey))?;
+        let verified = authorization.verify(&client.secret, now_unix_s, &head.method, &head.uri, &head.headers);
         let verified = verified.map_err(Refused::Unknown)?;
-        let query: Vec<_> = Claim::rest(head.uri.query()).collect();
+        let query: Vec<_> = Authorization::rest(head.uri.query()).collect();
         let path = self.path(head).ok_or(Refused::NotUnderstood)?;
         let needs = needs(&head.method, &path, &query, &head.headers).ok_or(Refused::NotUnderstood)?;
         if !needs.iter().all(|need| client.grants.iter().any(|grant| grant.allows(need))) {
@@ -136,7 +136,7 @@ mod tests {
     fn who_may_is_let_in_without_a_signature() {
         let given = [("x-amz-meta-a", "1"), ("range", "bytes=0-1")];
         let mut head = request("SOME", "s", "GET", "/b/a%2f%6b?x-id=Get+Object", &given);
-        assert!(gate().admit(NOW, &mut head).expect("let in").is_none());
+        assert!(gate().let_in(NOW, &mut head).expect("let in").is_none());
         assert_eq!(head.uri, "/b/a/k?x-id=Get%20Object");
         let mut names: Vec<_> = head.headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
@@ -146,16 +146,16 @@ mod tests {
     #[test]
     fn a_bucket_in_the_hosts_name_comes_into_the_path() {
         let mut head = request("SOME", "s", "GET", "/a//k", &[("host", "b.s3.example:80")]);
-        assert!(gate().admit(NOW, &mut head).is_ok());
+        assert!(gate().let_in(NOW, &mut head).is_ok());
         assert_eq!(head.uri, "/b/a//k");
         let mut other = request("SOME", "s", "GET", "/a/k", &[("host", "d.s3.example")]);
-        assert_eq!(gate().admit(NOW, &mut other).err(), Some(Refused::NotGranted));
+        assert_eq!(gate().let_in(NOW, &mut other).err(), Some(Refused::NotGranted));
     }
 
     #[test]
     fn who_may_not_is_refused() {
         let refused = |key, secret, method, target, given: &[(&str, &str)]| {
-            gate().admit(NOW, &mut request(key, secret, method, target, given)).err()
+            gate().let_in(NOW, &mut request(key, secret, method, target, given)).err()
         };
         let (unknown, source) = (Refused::Unknown, "x-amz-copy-source");
         for (key, secret, method, target, given, why) in [
@@ -178,9 +178,9 @@ mod tests {
         }
         let mut anonymous = request("SOME", "s", "GET", "/b/a/k", &[]);
         anonymous.headers.remove(AUTHORIZATION);
-        assert_eq!(gate().admit(NOW, &mut anonymous).err(), Some(unknown(Refusal::Anonymous)));
+        assert_eq!(gate().let_in(NOW, &mut anonymous).err(), Some(unknown(Refusal::Anonymous)));
         assert_eq!(
-            gate().admit(NOW + 901, &mut request("SOME", "s", "GET", "/b/a/k", &[])).err(),
+            gate().let_in(NOW + 901, &mut request("SOME", "s", "GET", "/b/a/k", &[])).err(),
             Some(unknown(Refusal::Skewed))
         );
     }
@@ -195,7 +195,7 @@ mod tests {
             ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", Some(true)),
         ] {
             let mut head = request("SOME", "s", Method::PUT.as_str(), "/b/a/k", &payload(text));
-            let streamed = gate().admit(NOW, &mut head).expect("let in");
+            let streamed = gate().let_in(NOW, &mut head).expect("let in");
             assert_eq!(streamed.map(|it| it.has_trailer), expected, "{text}");
             assert_eq!(head.headers[PAYLOAD], text);
         }

@@ -3,6 +3,7 @@
 //! What the store answers is its own and passes on untouched.
 
 use crate::body::{Body, whole};
+use forebay_objects::Refused;
 use forebay_signature::{Fault, Refusal};
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -61,24 +62,29 @@ pub(crate) fn answer(failure: Failure, resource: &str, about: &str) -> Response<
     told(status, code, &format!("{message} {about}"), resource)
 }
 
-/// Who asks is not known. S3's own words are in the code; the message says what was wrong.
-pub(crate) fn unsigned(refusal: Refusal, resource: &str) -> Response<Body> {
-    let (status, code) = match refusal {
-        Refusal::Anonymous | Refusal::NotCovered | Refusal::Expired | Refusal::NotYet => (403, "AccessDenied"),
-        Refusal::UnknownKey => (403, "InvalidAccessKeyId"),
-        Refusal::Wrong => (403, "SignatureDoesNotMatch"),
-        Refusal::Skewed => (403, "RequestTimeTooSkewed"),
-        Refusal::Malformed(_) => (400, "AuthorizationHeaderMalformed"),
-        Refusal::MalformedQuery(_) => (400, "AuthorizationQueryParametersError"),
-        Refusal::Unsupported | Refusal::NoPayload => (400, "InvalidRequest"),
-        Refusal::Token => (400, "InvalidToken"),
+/// A request that is not let in. S3's own word is in the code; the message says what was wrong.
+pub(crate) fn refused(why: Refused, resource: &str) -> Response<Body> {
+    let Refused::Unknown(refusal) = why else {
+        return told(
+            StatusCode::FORBIDDEN,
+            "AccessDenied",
+            "Access denied: this key is not granted the request.",
+            resource,
+        );
     };
-    told(StatusCode::from_u16(status).expect("in the table"), code, &format!("Access denied: {refusal}."), resource)
-}
-
-/// Who asks is known, and may not.
-pub(crate) fn denied(resource: &str) -> Response<Body> {
-    told(StatusCode::FORBIDDEN, "AccessDenied", "Access denied: this key is not granted the request.", resource)
+    let (status, code) = match refusal {
+        Refusal::Anonymous | Refusal::NotCovered | Refusal::Expired | Refusal::NotYet => {
+            (StatusCode::FORBIDDEN, "AccessDenied")
+        }
+        Refusal::UnknownKey => (StatusCode::FORBIDDEN, "InvalidAccessKeyId"),
+        Refusal::Wrong => (StatusCode::FORBIDDEN, "SignatureDoesNotMatch"),
+        Refusal::Skewed => (StatusCode::FORBIDDEN, "RequestTimeTooSkewed"),
+        Refusal::Malformed(_) => (StatusCode::BAD_REQUEST, "AuthorizationHeaderMalformed"),
+        Refusal::MalformedQuery(_) => (StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError"),
+        Refusal::Unsupported | Refusal::NoPayload => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        Refusal::Token => (StatusCode::BAD_REQUEST, "InvalidToken"),
+    };
+    told(status, code, &format!("Access denied: {refusal}."), resource)
 }
 
 /// A body that is not what was signed.

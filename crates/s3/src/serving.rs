@@ -65,17 +65,20 @@ struct Asked {
 impl Serving {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let since = Instant::now();
+        let path = request.uri().path().to_owned();
         let request = match &self.gate {
             None => request,
             Some(gate) => match verify::let_in(gate, request) {
                 Ok(request) => request,
-                Err(refused) => return refused,
+                Err(why) => {
+                    tracing::debug!(?why, "not let in");
+                    return failure::refused(why, &path);
+                }
             },
         };
         let uri = request.uri();
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
-        let path = uri.path().to_owned();
         let answered = match &self.cached {
             None => self.pass(request, "off").await,
             Some(cached) => match Read::of(&target, uri.query(), request.headers()) {

@@ -8,15 +8,13 @@
 //!
 //! Invariant: nothing of the client's signature leaves, and nothing leaves with the store's that was not let in.
 
-use crate::body::Body;
-use crate::failure;
 use crate::upload::Signatures;
 use forebay_objects::{Client, Gate, Refused};
 use forebay_signature::StoreKey;
+use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Request, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,24 +29,12 @@ pub struct VerifyConfig {
 }
 
 /// The request without its signature, or why it is not let in.
-pub(crate) fn let_in(gate: &Gate, request: Request<Incoming>) -> Result<Request<Incoming>, Response<Body>> {
-    let path = request.uri().path().to_owned();
+pub(crate) fn let_in(gate: &Gate, request: Request<Incoming>) -> Result<Request<Incoming>, Refused> {
     let (mut head, body) = request.into_parts();
-    match gate.admit(unix_s(), &mut head) {
-        Ok(streamed) => {
-            if let Some(streamed) = streamed {
-                head.extensions.insert(Arc::new(Signatures::new(streamed)));
-            }
-            Ok(Request::from_parts(head, body))
-        }
-        Err(why) => {
-            tracing::debug!(?why, "not let in");
-            Err(match why {
-                Refused::Unknown(refusal) => failure::unsigned(refusal, &path),
-                Refused::NotUnderstood | Refused::NotGranted => failure::denied(&path),
-            })
-        }
+    if let Some(streamed) = gate.let_in(unix_s(), &mut head)? {
+        head.extensions.insert(Arc::new(Signatures::new(streamed)));
     }
+    Ok(Request::from_parts(head, body))
 }
 
 /// Signs a request to the store, and so the chunks of its body.

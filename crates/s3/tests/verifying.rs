@@ -5,7 +5,7 @@ mod rig;
 use forebay_objects::http::{HeaderMap, HeaderName, Method, Uri};
 use forebay_objects::{Access, Client, Grant};
 use forebay_s3::VerifyConfig;
-use forebay_signature::{Chain, Claim, Secret, StoreKey};
+use forebay_signature::{Authorization, Chain, Secret, StoreKey};
 use rig::client::{Answer, ask};
 use rig::store::Seen;
 use rig::{World, bytes};
@@ -71,10 +71,12 @@ fn check(world: &World, seen: &Seen) {
         headers.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
     }
     let uri: Uri = seen.path.parse().expect("a path");
-    let claim = Claim::of(&uri, &headers).expect("it is signed");
-    assert_eq!(claim.access_key(), "STORE");
+    let authorization = Authorization::of(&uri, &headers).expect("it is signed");
+    assert_eq!(authorization.access_key(), "STORE");
     let method: Method = seen.method.parse().expect("a method");
-    claim.verify(&secret("theirs"), now(), &method, &uri, &headers).unwrap_or_else(|why| panic!("{why}: {seen:?}"));
+    authorization
+        .verify(&secret("theirs"), now(), &method, &uri, &headers)
+        .unwrap_or_else(|why| panic!("{why}: {seen:?}"));
     assert_eq!(seen.header("host"), Some(world.store.address().to_string().as_str()));
     let shown = format!("{seen:?}");
     assert!(!shown.contains("ANN") && !shown.contains("BOB"), "{shown}");

@@ -1,4 +1,4 @@
-//! Claim: what a request says of its signature, before anything of it is believed.
+//! Authorization: what a request says of its signature, before anything of it is believed.
 //!
 //! How: either `Authorization: AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…` with the time in `x-amz-date`, or the same in the
 //! query. Each part has one form; what has another, or is there twice, is refused.
@@ -42,7 +42,7 @@ pub enum Form {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct Authorization {
     pub(crate) access_key: String,
     pub(crate) date: String,
     pub(crate) region: String,
@@ -53,7 +53,7 @@ pub struct Claim {
     pub(crate) payload: Payload,
 }
 
-impl Claim {
+impl Authorization {
     /// What a request says.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Why here and not a library: the published crates sign, and none checks a request, or the signatures within a body. What is taken from
 //! libraries is the cryptography: HMAC, SHA-256, comparison in constant time.
 //!
-//! How: [`Claim::of`] reads what a request says of its signature, in `Authorization` or in its query. [`Claim::verify`] makes the
+//! How: [`Authorization::of`] reads what a request says of its signature, in `Authorization` or in its query. [`Authorization::verify`] makes the
 //! canonical request ([`canonical`]) and compares. [`StoreKey::sign`] signs a request anew, in the header. [`Chunks`] does both for a
 //! body that is signed chunk by chunk.
 //!
@@ -14,10 +14,10 @@
 //! `x-amz-content-sha256` is part of what is signed; whether the body has it is the store's to say, which compares it as it comes.
 #![forbid(unsafe_code)]
 
+mod authorization;
 pub mod canonical;
 mod chain;
 mod chunks;
-mod claim;
 mod hex;
 mod payload;
 mod refusal;
@@ -26,9 +26,9 @@ mod sign;
 mod time;
 mod verify;
 
+pub use authorization::{Authorization, Form};
 pub use chain::Chain;
 pub use chunks::{CHUNK_BYTES_MAX, Chunks, Fault};
-pub use claim::{Claim, Form};
 pub use payload::Payload;
 pub use refusal::Refusal;
 pub use secret::{BadKey, Secret};

@@ -1,8 +1,8 @@
 //! Sign: a request of our own, in the header.
 
+use crate::authorization::AMZ_PAYLOAD;
 use crate::canonical;
 use crate::chain::Chain;
-use crate::claim::AMZ_PAYLOAD;
 use crate::hex;
 use crate::payload::Payload;
 use crate::secret::{BadKey, Secret};

@@ -1,8 +1,8 @@
 //! Verify: whether the signature is that of the request, by the key that it names.
 
+use crate::authorization::{AMZ_PAYLOAD, Authorization, Form};
 use crate::canonical;
 use crate::chain::Chain;
-use crate::claim::{AMZ_PAYLOAD, Claim, Form};
 use crate::payload::Payload;
 use crate::refusal::Refusal;
 use crate::secret::Secret;
@@ -22,7 +22,7 @@ pub struct Verified {
     pub chain: Chain,
 }
 
-impl Claim {
+impl Authorization {
     /// Whether the request is signed by who has the secret, and in time.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Any request and any body: what we sign verifies, what is changed does not, and nothing panics.
 
-use forebay_signature::{Chain, Chunks, Claim, Fault, Refusal, Secret, StoreKey};
+use forebay_signature::{Authorization, Chain, Chunks, Fault, Refusal, Secret, StoreKey};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use proptest::collection::vec;
@@ -25,11 +25,11 @@ struct Request {
 
 impl Request {
     fn verified(&self) -> Result<(), Refusal> {
-        let claim = Claim::of(&self.uri, &self.headers)?;
-        if claim.access_key() != "KEY" {
+        let authorization = Authorization::of(&self.uri, &self.headers)?;
+        if authorization.access_key() != "KEY" {
             return Err(Refusal::UnknownKey);
         }
-        claim.verify(&secret(), NOW, &self.method, &self.uri, &self.headers).map(|_| ())
+        authorization.verify(&secret(), NOW, &self.method, &self.uri, &self.headers).map(|_| ())
     }
 }
 
@@ -246,7 +246,7 @@ proptest! {
         }
         for query in [query.clone(), format!("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires=5&X-Amz-Date=20300102T030405Z&{query}")] {
             if let Ok(uri) = format!("/?{query}").parse::<Uri>() {
-                let _ = Claim::of(&uri, &headers);
+                let _ = Authorization::of(&uri, &headers);
             }
         }
         prop_assert!(pass(&body, trailer, 5).is_err());
@@ -258,7 +258,7 @@ proptest! {
         headers.insert("authorization", text.parse().expect("a value"));
         headers.insert("x-amz-date", HeaderValue::from_static("20300102T030405Z"));
         headers.insert("x-amz-content-sha256", HeaderValue::from_static("UNSIGNED-PAYLOAD"));
-        prop_assert!(Claim::of(&Uri::from_static("/b/k"), &headers).is_err());
+        prop_assert!(Authorization::of(&Uri::from_static("/b/k"), &headers).is_err());
     }
 }
 
@@ -277,9 +277,9 @@ fn what_has_to_be_signed_is() {
     let mut other = request.clone();
     other.headers.insert("range", HeaderValue::from_static("bytes=1-2"));
     assert_eq!(other.verified(), Ok(()), "anybody may add what is not acted on by who is asked");
-    let claim = Claim::of(&request.uri, &request.headers).expect("a claim");
+    let authorization = Authorization::of(&request.uri, &request.headers).expect("a authorization");
     for (now, refusal) in [(NOW + 900, None), (NOW + 901, Some(Refusal::Skewed)), (NOW - 901, Some(Refusal::Skewed))] {
-        let found = claim.verify(&secret(), now, &request.method, &request.uri, &request.headers);
+        let found = authorization.verify(&secret(), now, &request.method, &request.uri, &request.headers);
         assert_eq!(found.err(), refusal);
     }
 }

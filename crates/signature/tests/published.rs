@@ -1,6 +1,6 @@
 //! The examples that AWS publishes in "Authenticating Requests" of the S3 API reference, and requests that botocore signed.
 
-use forebay_signature::{Chain, Chunks, Claim, Payload, Refusal, Secret, StoreKey, Verified, unix_s};
+use forebay_signature::{Authorization, Chain, Chunks, Payload, Refusal, Secret, StoreKey, Verified, unix_s};
 use http::{HeaderMap, HeaderName, Method, Uri};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn headers(given: &[(&str, &str)]) -> HeaderMap {
 fn verify(method: &str, target: &str, headers: &HeaderMap, secret: &str, now: u64) -> Result<Verified, Refusal> {
     let uri: Uri = target.parse().expect("a target");
     let secret = Secret::new(secret).expect("a secret");
-    Claim::of(&uri, headers)?.verify(&secret, now, &method.parse().expect("a method"), &uri, headers)
+    Authorization::of(&uri, headers)?.verify(&secret, now, &method.parse().expect("a method"), &uri, headers)
 }
 
 /// A request of the examples, all of which are of one second.
