@@ -119,7 +119,11 @@ impl Gateway {
             connections_max: config.connections_max,
             runtime: runtime.handle().clone(),
         };
-        runtime.spawn(accept(listener, Arc::new(Serving { names: config.names, gate, backend, cached, counts }), places));
+        runtime.spawn(accept(
+            listener,
+            Arc::new(Serving { names: config.names, gate, backend, cached, counts }),
+            places,
+        ));
         Ok(Self { address, operator, runtime: Some(runtime) })
     }
 

@@ -27,7 +27,9 @@ use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
 use crate::upload::{Signatures, Upload};
 use crate::verify::{self, unix_s};
-use forebay_objects::{Change, Confirmed, Gate, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s};
+use forebay_objects::{
+    Change, Confirmed, Gate, Held, Learned, Learning, Note, Plan, Read, Target, Verb, Who, lifetime_s,
+};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{AGE, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, IF_NONE_MATCH};
