@@ -9,6 +9,8 @@
 //! told with the bytes. [`Selection`] and [`Notes`] are for an operator who asks what is known, and why something was not kept.
 //! [`write`] says which uploads are kept on their way, [`aws_chunked`] which of their bytes are the object's;
 //! [`policy`] has what was configured for some objects, [`event`] what a store tells of changes past the gateway.
+//! Where the gateway itself says who may, a request comes through the [`gate`] first: [`need`] is what it has to be
+//! granted, [`grant`] what a key is.
 #![forbid(unsafe_code)]
 
 mod aws_chunked;
@@ -17,7 +19,10 @@ mod catalogue;
 mod change;
 mod condition;
 mod event;
+mod gate;
+mod grant;
 mod head;
+mod need;
 mod objects;
 mod permit;
 mod policy;
@@ -35,7 +40,10 @@ pub use catalogue::{Catalogue, Identity, Known, Name, VersionId};
 pub use change::{Change, Changes};
 pub use condition::{Conditions, Verdict};
 pub use event::{EVENTS_BYTES_MAX, NotEvents, Token, names_told};
+pub use gate::{Client, Gate, Refused, Streamed};
+pub use grant::{Access, Grant, Need};
 pub use head::Heads;
+pub use need::needs;
 pub use objects::{Confirmed, Gauges, Held, Kept, Learned, Learning, Objects, ObjectsConfig, Plan};
 pub use permit::{Permits, Who, lifetime_s};
 pub use policy::{PATTERN_BYTES_MAX, Pattern, Policies, Policy, PolicyRow, ROWS_MAX};

@@ -80,7 +80,8 @@ fn bucket_and_key<'a>(path: &'a str, host: Option<&'a str>, names: &[String]) ->
     (Some(bucket).filter(|bucket| !bucket.is_empty()), key)
 }
 
-fn bucket_of_host<'a>(host: Option<&'a str>, names: &[String]) -> Option<&'a str> {
+/// The bucket that stands before one of the gateway's names.
+pub(crate) fn bucket_of_host<'a>(host: Option<&'a str>, names: &[String]) -> Option<&'a str> {
     let host = host?;
     let host =
         host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|it| it.is_ascii_digit())).map_or(host, |it| it.0);

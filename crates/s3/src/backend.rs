@@ -4,11 +4,13 @@
 //! [`IDLE`]. One that the store has closed meanwhile is found out by the client library, which takes another one if nothing of the
 //! request has left.
 //!
-//! A request leaves as it came: the same path and query, the same headers with the same names, `Host` among them. What is of one
-//! connection only (RFC 9110, 7.6.1) stays there.
+//! A request leaves as it came, unless the gateway has a key of its own at the store ([`crate::verify`]): the same path and query, the same headers
+//! with the same names, `Host` among them. What is of one connection only (RFC 9110, 7.6.1) stays there.
 
 use crate::body::Failed;
 use crate::reading::{Arriving, Links};
+use crate::verify;
+use forebay_signature::StoreKey;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
@@ -63,6 +65,7 @@ pub struct BackEnd<B> {
     client: Client<HttpConnector, B>,
     links: Arc<Links>,
     answers_within: Duration,
+    key: Option<StoreKey>,
 }
 
 impl<B> BackEnd<B>
@@ -71,11 +74,12 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// The store at `http://host:port`. `answers_within`: how long the head of an answer is waited for.
+    /// The store at `http://host:port`. `answers_within`: how long the head of an answer is waited for. `key`: what leaves is signed with it;
+    /// `None`: it leaves as it came.
     ///
     /// # Errors
     /// When the address is none.
-    pub fn new(address: &str, answers_within: Duration) -> Result<Self, BackEndError> {
+    pub fn new(address: &str, answers_within: Duration, key: Option<StoreKey>) -> Result<Self, BackEndError> {
         let authority = check_address(address)?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -90,7 +94,7 @@ where
             .set_host(false)
             .build(connector);
         let links = Links::new(address, &authority, answers_within);
-        Ok(Self { address: address.to_owned(), authority, client, links, answers_within })
+        Ok(Self { address: address.to_owned(), authority, client, links, answers_within, key })
     }
 
     /// Its address.
@@ -103,12 +107,14 @@ where
     ///
     /// # Errors
     /// When there is none.
-    pub async fn ask(&self, mut request: Request<B>) -> Result<Response<Incoming>, BackEndError> {
+    pub async fn ask(&self, request: Request<B>) -> Result<Response<Incoming>, BackEndError> {
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
         let uri = format!("http://{}{path}", self.authority);
-        *request.uri_mut() = uri.parse().map_err(|_| BackEndError::Address { address: uri })?;
-        keep_end_to_end(request.headers_mut());
-        let answer = timeout(self.answers_within, self.client.request(request)).await;
+        let uri = uri.parse().map_err(|_| BackEndError::Address { address: uri })?;
+        let (mut head, body) = request.into_parts();
+        self.leave(&mut head);
+        head.uri = uri;
+        let answer = timeout(self.answers_within, self.client.request(Request::from_parts(head, body))).await;
         let late = || BackEndError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
         let mut answer = answer.map_err(|_| late())?.map_err(|cause| self.away(cause))?;
         keep_end_to_end(answer.headers_mut());
@@ -120,10 +126,18 @@ where
     /// # Errors
     /// When there is no answer.
     pub(crate) async fn read(&self, mut head: Parts) -> Result<Response<Arriving>, BackEndError> {
-        keep_end_to_end(&mut head.headers);
+        self.leave(&mut head);
         let mut answer = self.links.read(&head).await?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
+    }
+
+    /// What leaves is of no client's connection, and signed by who has a key of its own.
+    fn leave(&self, head: &mut Parts) {
+        keep_end_to_end(&mut head.headers);
+        if let Some(key) = &self.key {
+            verify::sign(key, &self.authority, head);
+        }
     }
 
     fn away(&self, cause: impl Into<Failed>) -> BackEndError {
@@ -172,8 +186,9 @@ mod tests {
 
     #[test]
     fn an_address_is_a_host_and_no_more() {
-        let store =
-            |address| BackEnd::<Empty<Bytes>>::new(address, Duration::from_secs(1)).err().map(|it| it.to_string());
+        let store = |address| {
+            BackEnd::<Empty<Bytes>>::new(address, Duration::from_secs(1), None).err().map(|it| it.to_string())
+        };
         assert_eq!(store("http://[::1]:9000"), None);
         assert_eq!(store("http://store/"), None);
         for wrong in ["store:9000", "https://store", "http://store/bucket", "http://store/?x", "", "http://"] {

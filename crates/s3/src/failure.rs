@@ -3,6 +3,8 @@
 //! What the store answers is its own and passes on untouched.
 
 use crate::body::{Body, whole};
+use forebay_objects::Refused;
+use forebay_signature::{Fault, Refusal};
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use std::fmt::Write;
@@ -57,10 +59,50 @@ fn escaped(text: &str) -> String {
 /// The answer. `about`: what a person should look at, the store's name for instance.
 pub(crate) fn answer(failure: Failure, resource: &str, about: &str) -> Response<Body> {
     let (status, code, message) = row(failure);
+    told(status, code, &format!("{message} {about}"), resource)
+}
+
+/// A request that is not let in. S3's own word is in the code; the message says what was wrong.
+pub(crate) fn refused(why: Refused, resource: &str) -> Response<Body> {
+    let Refused::Unknown(refusal) = why else {
+        return told(
+            StatusCode::FORBIDDEN,
+            "AccessDenied",
+            "Access denied: this key is not granted the request.",
+            resource,
+        );
+    };
+    let (status, code) = match refusal {
+        Refusal::Anonymous | Refusal::NotCovered | Refusal::Expired | Refusal::NotYet => {
+            (StatusCode::FORBIDDEN, "AccessDenied")
+        }
+        Refusal::UnknownKey => (StatusCode::FORBIDDEN, "InvalidAccessKeyId"),
+        Refusal::Wrong => (StatusCode::FORBIDDEN, "SignatureDoesNotMatch"),
+        Refusal::Skewed => (StatusCode::FORBIDDEN, "RequestTimeTooSkewed"),
+        Refusal::Malformed(_) => (StatusCode::BAD_REQUEST, "AuthorizationHeaderMalformed"),
+        Refusal::MalformedQuery(_) => (StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError"),
+        Refusal::Unsupported | Refusal::NoPayload => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        Refusal::Token => (StatusCode::BAD_REQUEST, "InvalidToken"),
+    };
+    told(status, code, &format!("Access denied: {refusal}."), resource)
+}
+
+/// A body that is not what was signed.
+pub(crate) fn faulty(fault: Fault, resource: &str) -> Response<Body> {
+    let (status, code) = match fault {
+        Fault::Wrong => (StatusCode::FORBIDDEN, "SignatureDoesNotMatch"),
+        Fault::TooLarge => (StatusCode::FORBIDDEN, "InvalidChunkSizeError"),
+        Fault::Malformed => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        Fault::Short => (StatusCode::BAD_REQUEST, "IncompleteBody"),
+    };
+    told(status, code, &format!("Nothing is stored: {fault}."), resource)
+}
+
+fn told(status: StatusCode, code: &str, message: &str, resource: &str) -> Response<Body> {
     let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message} {}</Message>\
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{}</Message>\
          <Resource>{}</Resource></Error>",
-        escaped(about),
+        escaped(message),
         escaped(resource)
     );
     let mut response = Response::new(whole(text));

@@ -13,7 +13,8 @@ use crate::counts::Counts;
 use crate::failure::{self, Failure};
 use crate::operator::Operator;
 use crate::serving::Serving;
-use forebay_objects::Token;
+use crate::verify::VerifyConfig;
+use forebay_objects::{Gate, Token};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -52,6 +53,8 @@ pub struct GatewayConfig {
     pub threads: usize,
     /// What who tells of changes past the gateway has to know; `None`: nobody can.
     pub events_token: Option<Token>,
+    /// Who may what is known here; `None`: the store is asked, in the caller's name.
+    pub verify: Option<VerifyConfig>,
     /// Objects are cached so; `None`: everything is passed on.
     pub cache: Option<CacheConfig>,
 }
@@ -88,8 +91,13 @@ impl Gateway {
     ///
     /// # Errors
     /// When the address is taken, threads are, or the store's address is wrong.
-    pub fn start(config: GatewayConfig) -> Result<Self, GatewayError> {
-        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within)?);
+    pub fn start(mut config: GatewayConfig) -> Result<Self, GatewayError> {
+        let (gate, key) = match config.verify {
+            // What is let in is in path style.
+            Some(verify) => (Some(Gate::new(verify.clients, std::mem::take(&mut config.names))), Some(verify.store)),
+            None => (None, None),
+        };
+        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within, key)?);
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -114,7 +122,7 @@ impl Gateway {
             runtime: runtime.handle().clone(),
         };
         let events_token = config.events_token;
-        let serving = Serving { names: config.names, backend, cached, counts, events_token };
+        let serving = Serving { names: config.names, gate, backend, cached, counts, events_token };
         runtime.spawn(accept(listener, Arc::new(serving), places));
         Ok(Self { address, operator, runtime: Some(runtime) })
     }

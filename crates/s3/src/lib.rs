@@ -8,6 +8,7 @@
 //! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way,
 //! [`through`] an upload that is; [`events`] is told of changes past it;
 //! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
+//! [`verify`] says who may, where the store does not; [`outgoing`] is a client's body on its way.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod hit;
 mod keep;
 mod on_the_way;
 mod operator;
+mod outgoing;
 mod pace;
 mod passing;
 mod pool;
@@ -31,6 +33,7 @@ mod reading;
 mod serving;
 mod small;
 mod through;
+mod verify;
 
 pub use backend::{BackEnd, BackEndError, check_address};
 pub use cached::CacheConfig;
@@ -38,3 +41,4 @@ pub use counts::{CLASSES, Counted, DurationCounts, OPERATIONS, OUTCOMES, PURPOSE
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use operator::{Extent, Figures, Forgotten, Found, Located, Operator, Place, VERSIONS_MAX};
 pub use pool::{Lease, Page, Pool, PoolFront};
+pub use verify::VerifyConfig;

@@ -24,13 +24,15 @@ use crate::fetch::Origin;
 use crate::flight::Lead;
 use crate::hit::Hit;
 use crate::keep::Keeping;
+use crate::outgoing::{Outgoing, Signatures};
 use crate::passing::Passing;
 use crate::reading::Arriving;
 use crate::small::SMALL_BYTES_MAX;
 use crate::through::{Through, Upload};
+use crate::verify::{self, unix_s};
 use forebay_objects::{
-    Change, Confirmed, Held, Kept, Learned, Learning, Note, Plan, Read, Target, Token, Verb, Who, Write, WriteMode,
-    lifetime_s,
+    Change, Confirmed, Gate, Held, Kept, Learned, Learning, Note, Plan, Read, Refused, Target, Token, Verb, Who, Write,
+    WriteMode, lifetime_s,
 };
 use http_body_util::{BodyExt, Either};
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
@@ -40,10 +42,10 @@ use hyper::{Request, Response, StatusCode};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// The body of a request that HTTP's library carries to the store: the client's.
-pub(crate) type Sent = Either<Incoming, Through>;
+pub(crate) type Sent = Either<Outgoing, Through>;
 
 /// An answer's first bytes are on their way when its head is here: no more than these are not worth to be called off, since that ends the connection.
 const COMES_AT_ONCE_BYTES: u64 = 128 << 10;
@@ -53,6 +55,8 @@ const COMES_AT_ONCE_BYTES: u64 = 128 << 10;
 pub(crate) struct Serving {
     /// Names that buckets may stand before in `Host`.
     pub(crate) names: Vec<String>,
+    /// Where it is known who may what.
+    pub(crate) gate: Option<Gate>,
     pub(crate) backend: Arc<BackEnd<Sent>>,
     pub(crate) cached: Option<Arc<Cached>>,
     pub(crate) counts: Arc<Counts>,
@@ -72,33 +76,24 @@ struct Asked {
 impl Serving {
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let since = Instant::now();
-        let uri = request.uri();
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        let target = Target::of(request.method(), uri.path(), uri.query(), host, &self.names);
-        let path = uri.path().to_owned();
+        let came = self.target(&request);
         if let (Some(cached), Some(token)) = (&self.cached, &self.events_token)
-            && events::is_for(&target)
+            && events::is_for(&came)
         {
             return events::take(cached, token, request).await;
         }
-        let answered = match &self.cached {
-            None => self.pass(request, "off").await,
-            Some(cached) => match Read::of(&target, uri.query(), request.headers()) {
-                Some(read) => {
-                    let cached = Arc::clone(cached);
-                    self.read(cached, read, request).await
-                }
-                None if target.verb == Verb::Change => self.change(cached, &target, request).await,
-                None => self.pass(request, "not-an-object").await,
-            },
-        };
-        let answer = answered.unwrap_or_else(|error| match error {
-            BackEndError::Address { .. } => failure::answer(Failure::BadRequest, &path, &error.to_string()),
-            BackEndError::Away { .. } | BackEndError::Late { .. } => {
-                tracing::debug!(%error, "no answer");
-                failure::answer(Failure::BackEndAway, &path, self.backend.address())
+        let path = request.uri().path().to_owned();
+        let (target, answer) = match self.let_in(request) {
+            Ok(request) => {
+                let target = self.target(&request);
+                let answer = self.answered(&target, request).await;
+                (target, answer.unwrap_or_else(|error| self.no_answer(&error, &path)))
             }
-        });
+            Err(why) => {
+                tracing::debug!(?why, "not let in");
+                (came, failure::refused(why, &path))
+            }
+        };
         let status = answer.status().as_u16();
         let (answer, reason) = self.counts.answered(target.verb, since.elapsed(), answer);
         if let (Some(cached), Some(reason), Some(name), Verb::Read { .. }) =
@@ -110,10 +105,60 @@ impl Serving {
         answer
     }
 
+    fn target(&self, request: &Request<Incoming>) -> Target {
+        let uri = request.uri();
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        Target::of(request.method(), uri.path(), uri.query(), host, &self.names)
+    }
+
+    fn let_in(&self, request: Request<Incoming>) -> Result<Request<Incoming>, Refused> {
+        match &self.gate {
+            Some(gate) => verify::let_in(gate, request),
+            None => Ok(request),
+        }
+    }
+
+    async fn answered(&self, target: &Target, request: Request<Incoming>) -> Result<Response<Body>, BackEndError> {
+        let Some(cached) = &self.cached else { return self.pass(request, "off").await };
+        match Read::of(target, request.uri().query(), request.headers()) {
+            Some(read) => self.read(Arc::clone(cached), read, request).await,
+            None if target.verb == Verb::Change => self.change(cached, target, request).await,
+            None => self.pass(request, "not-an-object").await,
+        }
+    }
+
+    fn no_answer(&self, error: &BackEndError, path: &str) -> Response<Body> {
+        match error {
+            BackEndError::Address { .. } => failure::answer(Failure::BadRequest, path, &error.to_string()),
+            BackEndError::Away { .. } | BackEndError::Late { .. } => {
+                tracing::debug!(%error, "no answer");
+                failure::answer(Failure::BackEndAway, path, self.backend.address())
+            }
+        }
+    }
+
     async fn pass(&self, request: Request<Incoming>, why: &'static str) -> Result<Response<Body>, BackEndError> {
-        let answer = self.backend.ask(request.map(Either::Left)).await;
+        self.send(outgoing(request), why).await
+    }
+
+    async fn send(&self, request: Request<Outgoing>, why: &'static str) -> Result<Response<Body>, BackEndError> {
+        match self.asked(request.map(Either::Left)).await? {
+            Ok(answer) => Ok(bypassed(answer.map(|body| streamed(Passing::library(body))), why)),
+            Err(faulty) => Ok(faulty),
+        }
+    }
+
+    /// What the store answers to a request with a body; or what the gateway does, when that was not what its signature says.
+    async fn asked(&self, request: Request<Sent>) -> Result<Result<Response<Incoming>, Response<Body>>, BackEndError> {
+        let signatures = request.extensions().get::<Arc<Signatures>>().cloned();
+        let path = request.uri().path().to_owned();
+        let answer = self.backend.ask(request).await;
         self.counts.asked(Purpose::Pass, &answer);
-        Ok(bypassed(answer?.map(|body| streamed(Passing::library(body))), why))
+        match (answer, signatures.and_then(|it| it.fault())) {
+            // The store was told nothing that it could answer.
+            (Err(_), Some(fault)) => Ok(Err(failure::faulty(fault, &path))),
+            (answer, _) => answer.map(Ok),
+        }
     }
 
     /// Whatever it may change is asked for anew from here on, and what was asked before it ended is not believed.
@@ -150,14 +195,15 @@ impl Serving {
             Ok(write) => write,
             Err(why) => return self.pass(request, why).await,
         };
-        let (head, body) = request.into_parts();
+        let (head, body) = outgoing(request).into_parts();
         let (upload, body) = match Upload::begin(cached, &write, body) {
             Ok(begun) => begun,
-            Err((why, body)) => return self.pass(Request::from_parts(head, body), why).await,
+            Err((why, body)) => return self.send(Request::from_parts(head, body), why).await,
         };
-        let answer = self.backend.ask(Request::from_parts(head, Either::Right(body))).await;
-        self.counts.asked(Purpose::Pass, &answer);
-        let answer = answer?;
+        let answer = match self.asked(Request::from_parts(head, Either::Right(body))).await? {
+            Ok(answer) => answer,
+            Err(faulty) => return Ok(faulty),
+        };
         let kept = upload.answered(answer.status(), answer.headers()).await;
         Ok(match kept {
             Ok(()) => stored(answer.map(|body| streamed(Passing::library(body)))),
@@ -346,6 +392,12 @@ fn mode(cached: &Cached, target: &Target, asked: Option<WriteMode>) -> Result<Wr
     if policy.is_cached { Ok(asked.unwrap_or(policy.write)) } else { Err("policy") }
 }
 
+/// With its body as it leaves.
+fn outgoing(request: Request<Incoming>) -> Request<Outgoing> {
+    let signatures = request.extensions().get::<Arc<Signatures>>().cloned();
+    request.map(|body| Outgoing::new(body, signatures))
+}
+
 fn plan_of(cached: &Cached, read: &Read, request: &Request<Incoming>) -> Plan {
     let mut objects = cached.objects();
     let who = (objects.policy(&read.name).metadata_ttl_ns > 0).then(|| {
@@ -381,10 +433,6 @@ fn stored(answer: Response<Body>) -> Response<Body> {
 fn told(mut answer: Response<Body>, told: &'static str) -> Response<Body> {
     answer.headers_mut().insert(X_CACHE, HeaderValue::from_static(told));
     answer
-}
-
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }
 
 /// A change under way; it ends when this is dropped.

@@ -12,9 +12,10 @@
 use crate::body::Failed;
 use crate::cached::Cached;
 use crate::keep::Keeping;
+use crate::outgoing::Outgoing;
 use forebay_objects::{AwsChunked, Framing, Write, Writing};
 use hyper::StatusCode;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderMap;
 use std::ops::Range;
 use std::pin::Pin;
@@ -33,7 +34,7 @@ pub(crate) struct Upload {
 /// Its body, on its way to the store.
 #[derive(Debug)]
 pub(crate) struct Through {
-    body: Incoming,
+    body: Outgoing,
     /// `None` when nothing more is kept.
     decoding: Option<Decoding>,
 }
@@ -52,8 +53,8 @@ impl Upload {
     pub(crate) fn begin(
         cached: &Arc<Cached>,
         write: &Write,
-        body: Incoming,
-    ) -> Result<(Self, Through), (&'static str, Incoming)> {
+        body: Outgoing,
+    ) -> Result<(Self, Through), (&'static str, Outgoing)> {
         let writing = match cached.objects().writing(cached.now_ns(), write) {
             Ok(writing) => writing,
             Err(why) => return Err((why, body)),
@@ -137,7 +138,7 @@ impl Body for Through {
             },
             Some(Err(_)) | None => None,
         };
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

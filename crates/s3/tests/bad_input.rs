@@ -37,7 +37,7 @@ impl Scripted {
             }
         });
         let shard = Running::start(true);
-        let gateway = rig::gateway(address, &shard, Duration::ZERO, Vec::new());
+        let gateway = rig::gateway(address, &shard, Duration::ZERO, None, Vec::new());
         Self { address, script, gateway, shard }
     }
 

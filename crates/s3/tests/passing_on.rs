@@ -17,6 +17,7 @@ fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gatewa
         connections_max: 16,
         answers_within: Duration::from_secs(5),
         threads: 2,
+        verify: None,
         cache: None,
     };
     change(&mut config);

@@ -92,6 +92,7 @@ impl Before {
             connections_max: 16,
             answers_within: Duration::from_millis(500),
             threads: 2,
+            verify: None,
             cache: Some(cache),
         })
         .expect("it starts");

@@ -1,5 +1,6 @@
 """S3 stores, each over a directory of the test: versitygw, the embedded one, Ceph RGW; and other people's S3 clients."""
 
+import json
 import os
 from pathlib import Path
 
@@ -25,6 +26,19 @@ def _made(script, seconds):
 def s3_clients():
     """The directory of boto3's python, aws, s3cmd and rclone."""
     return _made("s3-clients", 280)
+
+
+def keys_file(rig, name, clients):
+    """A file of keys for a gateway that verifies; `clients` maps (key, secret) to grants. To the store it is the owner."""
+    pairs = [("[store]", (KEY, SECRET), None)] + [("[[client]]", pair, grants) for pair, grants in clients.items()]
+    lines = []
+    for table, (key, secret), grants in pairs:
+        lines += [table, f'access_key = "{key}"', f'secret_key = "{secret}"']
+        lines += [] if grants is None else [f"grants = {json.dumps(grants)}"]
+    path = rig.path(name)
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o600)
+    return path
 
 
 class Store:
@@ -126,11 +140,11 @@ def _runs(pid):
         return False
 
 
-def s3_environment(directory):
+def s3_environment(directory, key=KEY, secret=SECRET):
     """What S3 clients look at, and nothing of the machine's own."""
     return {
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_CONFIG_FILE": str(directory / "no-config"),
         "AWS_SHARED_CREDENTIALS_FILE": str(directory / "no-credentials"),

@@ -156,6 +156,11 @@ pub const KEYS: &[Key] = &[
         "The S3 store behind the gateway: `http://HOST:PORT`."),
     key("s3.domain", Kind::Name(1, 255), Optional,
         "Name of this gateway that buckets may stand before in `Host`: `BUCKET.DOMAIN`. Path style is always understood."),
+    key("s3.signature", Kind::Choice(&["forward", "verify"]), Default("forward"),
+        "Who says who may. `forward`: the store, of the request as its client signed it. `verify`: the gateway, with the keys in `s3.keys`; \
+         what leaves for the store is signed with the gateway's own."),
+    key("s3.keys", Kind::Path, Optional,
+        "With `signature = \"verify\"`: the file of key pairs and what each may do. Others may not read it."),
     key("s3.metadata_ttl", Kind::Time(0, HOUR), Default("0s"),
         "For how long the store's answer that a caller may read an object, and which version it is, is believed for the same request. 0s: \
          the store is asked for each hit."),

@@ -18,6 +18,7 @@ mod nearest;
 mod problem;
 pub mod reference;
 mod rule;
+mod s3_keys;
 mod scope;
 mod settings;
 pub mod unit;
@@ -85,8 +86,8 @@ pub fn read(
     for scope in std::iter::once(&global).chain(&volumes).chain(&policies) {
         scope.require(&mut report);
     }
-    let disk = rule::check(&global, &volumes, &policies, &mut report);
-    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, &policies, disk), report)) }
+    let found = rule::check(&global, &volumes, &policies, &mut report);
+    if report.has_errors() { Err(report) } else { Ok((Settings::of(&global, &volumes, &policies, found), report)) }
 }
 
 fn read_bounded(file: &Path) -> Result<String, Complaint> {

@@ -6,6 +6,7 @@
 use super::backend::Backend;
 use super::disk::{DiskSettings, look};
 use super::problem::{Place, Report};
+use super::s3_keys;
 use super::scope::Scope;
 use super::settings::log_bytes;
 use super::unit::{Complaint, size, size_rounded};
@@ -13,18 +14,23 @@ use crate::budget::{self, Budget, DiskLayout};
 use crate::profile::ProfileFile;
 use forebay_core::SplitKind;
 use forebay_objects::{Pattern, ROWS_MAX};
+use forebay_s3::VerifyConfig;
 use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Checks everything; returns the cache disk as it was found.
-pub(super) fn check(
-    global: &Scope,
-    volumes: &[Scope],
-    policies: &[Scope],
-    report: &mut Report,
-) -> Option<DiskSettings> {
+/// What was found on the way.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The cache disk.
+    pub(super) disk: Option<DiskSettings>,
+    /// The gateway's keys.
+    pub(super) verify: Option<VerifyConfig>,
+}
+
+/// Checks everything.
+pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], report: &mut Report) -> Found {
     page(global, report);
     listeners(global, volumes, report);
     intent_map(global, report);
@@ -36,6 +42,7 @@ pub(super) fn check(
     }
     s3(global, report);
     s3_policies(global, policies, report);
+    let verify = s3_keys(global, report);
     count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
@@ -44,7 +51,7 @@ pub(super) fn check(
         profile(volume, report);
         connections(volume, report);
     }
-    disk
+    Found { disk, verify }
 }
 
 fn page(global: &Scope, report: &mut Report) {
@@ -277,7 +284,16 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
 
 /// A gateway needs a store.
 fn s3(global: &Scope, report: &mut Report) {
-    let keys = ["s3.backend", "s3.domain", "s3.metadata_ttl", "s3.connections_max", "s3.timeout", "s3.events_token"];
+    let keys = [
+        "s3.backend",
+        "s3.domain",
+        "s3.signature",
+        "s3.keys",
+        "s3.metadata_ttl",
+        "s3.connections_max",
+        "s3.timeout",
+        "s3.events_token",
+    ];
     if global.address("s3.listen").is_none() {
         for path in keys.into_iter().filter(|path| global.is_given(path) && !global.is_bad("s3.listen")) {
             let complaint = Complaint::new(format!("{path} without a gateway"), "add listen to [s3], or remove this");
@@ -334,6 +350,37 @@ fn s3_policies(global: &Scope, policies: &[Scope], report: &mut Report) {
             let complaint = Complaint::new("what is not cached cannot be kept on its way", "remove write or cache");
             report.error(policy.place("s3.policy.write"), complaint);
         }
+    }
+}
+
+/// Whoever verifies needs keys, and nobody else does.
+fn s3_keys(global: &Scope, report: &mut Report) -> Option<VerifyConfig> {
+    global.address("s3.listen")?;
+    let is_verify = global.choice("s3.signature") == Some("verify");
+    match (is_verify, global.path("s3.keys")) {
+        (false, None) => None,
+        (true, None) if global.is_bad("s3.keys") => None,
+        (true, None) => {
+            let complaint = Complaint::new("the gateway has no keys to verify with", "name their file in s3.keys");
+            report.error(global.place("s3.signature"), complaint);
+            None
+        }
+        (false, Some(_)) if global.is_bad("s3.signature") => None,
+        (false, Some(_)) => {
+            let complaint = Complaint::new(
+                "keys are of no use to a gateway that forwards signatures",
+                "set signature = \"verify\", or remove this",
+            );
+            report.error(global.place("s3.keys"), complaint);
+            None
+        }
+        (true, Some(file)) => match s3_keys::read(file) {
+            Ok(verify) => Some(verify),
+            Err(complaint) => {
+                report.error(global.place("s3.keys"), complaint);
+                None
+            }
+        },
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::backend::Backend;
 use super::disk::DiskSettings;
+use super::rule::Found;
 use super::scope::Scope;
 use crate::budget::{Budget, Demand, Logs};
 use forebay_core::log::logged::{Bypass, Durability, LogPolicy, OnLag};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_objects::{Pattern, PolicyRow, Token};
 use forebay_policy::evict::PolicyKind;
+use forebay_s3::VerifyConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -76,6 +78,8 @@ pub struct S3Settings {
     pub backend: String,
     /// The name that buckets may stand before.
     pub domain: Option<String>,
+    /// Who may what, where the gateway says so itself.
+    pub verify: Option<VerifyConfig>,
     /// How long the store's yes is believed.
     pub metadata_ttl_ns: u64,
     /// Connections at one time.
@@ -177,7 +181,7 @@ impl Settings {
     ///
     /// # Panics
     /// When they are not.
-    pub(super) fn of(global: &Scope, volumes: &[Scope], policies: &[Scope], disk: Option<DiskSettings>) -> Self {
+    pub(super) fn of(global: &Scope, volumes: &[Scope], policies: &[Scope], found: Found) -> Self {
         let number = |path| sound(path, global.number(path));
         let policy = |path| {
             let name = sound(path, global.choice(path));
@@ -185,7 +189,7 @@ impl Settings {
         };
         Self {
             cache: CacheSettings {
-                disk,
+                disk: found.disk,
                 log_mirror: global.path("cache.log_mirror").map(Into::into),
                 paced: Paced::of(global, "cache.paced.rate", "cache.paced.latency"),
                 memory_bytes: number("cache.memory"),
@@ -204,7 +208,7 @@ impl Settings {
                 tcp: global.address("listen.tcp"),
             },
             admin: global.address("admin.listen"),
-            s3: S3Settings::of(global, policies),
+            s3: S3Settings::of(global, policies, found.verify),
             limits: LimitSettings {
                 clients_max: number("limits.clients_max") as u32,
                 cache: Limits {
@@ -231,12 +235,13 @@ impl Settings {
 }
 
 impl S3Settings {
-    fn of(global: &Scope, policies: &[Scope]) -> Option<Self> {
+    fn of(global: &Scope, policies: &[Scope], verify: Option<VerifyConfig>) -> Option<Self> {
         let number = |path| sound(path, global.number(path));
         Some(Self {
             listen: global.address("s3.listen")?,
             backend: sound("s3.backend", global.name("s3.backend")).to_owned(),
             domain: global.name("s3.domain").map(Into::into),
+            verify,
             metadata_ttl_ns: number("s3.metadata_ttl"),
             connections_max: number("s3.connections_max") as u32,
             timeout_ns: number("s3.timeout"),

@@ -562,6 +562,18 @@ fn a_gateway_that_cannot_work_is_told_why() {
             "f.toml:5:10: 127.0.0.1:9000 is taken by s3.listen (127.0.0.1:9000); give one of them another port\n",
         ),
         (
+            gateway("backend = \"http://s:1\"\nsignature = \"verify\""),
+            "f.toml:4:13: the gateway has no keys to verify with; name their file in s3.keys\n",
+        ),
+        (
+            gateway("backend = \"http://s:1\"\nkeys = \"/k\""),
+            "f.toml:4:8: keys are of no use to a gateway that forwards signatures; set signature = \"verify\", or remove this\n",
+        ),
+        (
+            gateway("backend = \"http://s:1\"\nsignature = \"verify\"\nkeys = \"/nonexistent/k\""),
+            "f.toml:5:8: /nonexistent/k cannot be read: No such file or directory (os error 2); name a file of keys that this user may read\n",
+        ),
+        (
             above("s3.metadata_ttl = \"1s\""),
             "f.toml:1:19: s3.metadata_ttl without a gateway; add listen to [s3], or remove this\n",
         ),

@@ -165,6 +165,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
         names: s3.domain.clone().into_iter().collect(),
         connections_max: s3.connections_max as usize,
         answers_within: Duration::from_nanos(s3.timeout_ns),
+        verify: s3.verify.clone(),
         threads: std::thread::available_parallelism().map_or(2, |it| it.get().min(THREADS_MAX)),
         events_token: s3.events_token.clone(),
         cache: Some(CacheConfig {

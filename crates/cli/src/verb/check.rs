@@ -110,10 +110,14 @@ fn told(settings: &Settings, budget: &Budget) -> String {
         out.push_str(&table::render(&["VOLUME", "MODE", "BACK END"], &volumes));
     }
     if let Some(s3) = &settings.s3 {
-        let row = vec![s3.listen.to_string(), s3.backend.clone()];
+        let who = match &s3.verify {
+            None => "the store says who may".to_owned(),
+            Some(verify) => format!("{} keys and what they may", verify.clients.len()),
+        };
+        let row = vec![s3.listen.to_string(), s3.backend.clone(), who];
         let between = if volumes.is_empty() { "" } else { "\n" };
         out.push_str(between);
-        out.push_str(&table::render(&["S3 GATEWAY", "STORE"], &[row]));
+        out.push_str(&table::render(&["S3 GATEWAY", "STORE", "SIGNATURES"], &[row]));
     }
     out
 }

@@ -6,7 +6,7 @@ pub(crate) mod shard;
 pub(crate) mod store;
 
 use forebay_objects::{PolicyRow, Token};
-use forebay_s3::{CacheConfig, Gateway, GatewayConfig};
+use forebay_s3::{CacheConfig, Gateway, GatewayConfig, VerifyConfig};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,13 +24,22 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(metadata_ttl: Duration) -> Self {
-        Self::with_policies(metadata_ttl, Vec::new())
+        Self::start(metadata_ttl, None, Vec::new())
     }
 
     /// Objects are treated as these rows say.
     pub(crate) fn with_policies(metadata_ttl: Duration, policies: Vec<PolicyRow>) -> Self {
+        Self::start(metadata_ttl, None, policies)
+    }
+
+    /// With keys of the gateway's own.
+    pub(crate) fn verifying(metadata_ttl: Duration, verify: VerifyConfig) -> Self {
+        Self::start(metadata_ttl, Some(verify), Vec::new())
+    }
+
+    fn start(metadata_ttl: Duration, verify: Option<VerifyConfig>, policies: Vec<PolicyRow>) -> Self {
         let (store, shard) = (Store::start(), Running::start(true));
-        let gateway = gateway(store.address(), &shard, metadata_ttl, policies);
+        let gateway = gateway(store.address(), &shard, metadata_ttl, verify, policies);
         Self { store, gateway, shard }
     }
 
@@ -58,7 +67,13 @@ pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// A gateway before that store, which keeps what it may in that shard.
-pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration, policies: Vec<PolicyRow>) -> Gateway {
+pub(crate) fn gateway(
+    store: SocketAddr,
+    shard: &Running,
+    metadata_ttl: Duration,
+    verify: Option<VerifyConfig>,
+    policies: Vec<PolicyRow>,
+) -> Gateway {
     Gateway::start(GatewayConfig {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
@@ -67,6 +82,7 @@ pub(crate) fn gateway(store: SocketAddr, shard: &Running, metadata_ttl: Duration
         answers_within: ANSWERS_WITHIN,
         threads: 2,
         events_token: Some(Token::of(TOKEN)),
+        verify,
         cache: Some(CacheConfig {
             pool: shard.pool.clone(),
             space_bytes: VOLUME_BYTES,
