@@ -11,7 +11,7 @@ use crate::body::Failed;
 use crate::reading::{Arriving, Links};
 use crate::verify;
 use forebay_signature::StoreKey;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri};
@@ -19,7 +19,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -42,7 +45,7 @@ pub enum BackEndError {
         cause: Failed,
     },
     /// It took too long.
-    #[error("the store {address} did not begin to answer within {seconds} s")]
+    #[error("the store {address} did not begin to answer, or to take more of the request, within {seconds} s")]
     Late {
         /// Where.
         address: String,
@@ -62,7 +65,7 @@ pub enum BackEndError {
 pub struct BackEnd<B> {
     address: String,
     authority: String,
-    client: Client<HttpConnector, B>,
+    client: Client<HttpConnector, Leaving<B>>,
     links: Arc<Links>,
     answers_within: Duration,
     key: Option<StoreKey>,
@@ -114,9 +117,22 @@ where
         let (mut head, body) = request.into_parts();
         self.leave(&mut head);
         head.uri = uri;
-        let answer = timeout(self.answers_within, self.client.request(Request::from_parts(head, body))).await;
-        let late = || BackEndError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
-        let mut answer = answer.map_err(|_| late())?.map_err(|cause| self.away(cause))?;
+        let left = Arc::new(AtomicU64::new(0));
+        let mut asking =
+            pin!(self.client.request(Request::from_parts(head, Leaving { body, left: Arc::clone(&left) })));
+        let answer = loop {
+            let before = left.load(Ordering::Relaxed);
+            match timeout(self.answers_within, &mut asking).await {
+                Ok(answer) => break answer,
+                // An upload takes as long as it takes.
+                Err(_) if left.load(Ordering::Relaxed) != before => {}
+                Err(_) => {
+                    let seconds = self.answers_within.as_secs();
+                    return Err(BackEndError::Late { address: self.address.clone(), seconds });
+                }
+            }
+        };
+        let mut answer = answer.map_err(|cause| self.away(cause))?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
     }
@@ -142,6 +158,38 @@ where
 
     fn away(&self, cause: impl Into<Failed>) -> BackEndError {
         BackEndError::Away { address: self.address.clone(), cause: cause.into() }
+    }
+}
+
+/// A body that tells how much of it has left.
+#[derive(Debug)]
+struct Leaving<B> {
+    body: B,
+    left: Arc<AtomicU64>,
+}
+
+impl<B> Body for Leaving<B>
+where
+    B: Body + Unpin,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.left.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

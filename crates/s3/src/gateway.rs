@@ -3,7 +3,7 @@
 //! How: threads of a runtime of its own; a task for each connection; [`Serving`] answers each request. Bodies stream both
 //! ways, so that memory does not grow with objects.
 //!
-//! Limits: [`GatewayConfig::connections_max`] connections, [`HEAD_BYTES_MAX`] of a request's head within [`HEAD_TIMEOUT`]. A
+//! Limits: [`GatewayConfig::connections_max`] connections, [`HEAD_BYTES_MAX`] of a request's head within [`GatewayConfig::head_within`]. A
 //! connection beyond that is told to slow down and closed. A client that does not go on reading holds its connection and what is
 //! in the sockets' buffers, no more.
 
@@ -29,8 +29,6 @@ use tokio::sync::Semaphore;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 256 << 10;
-/// To send it.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the kernel takes for a client beyond what is on the wire: 2,000 slow ones had 1.5 GiB there, and the whole machine's TCP stood still.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// After accepting failed.
@@ -49,6 +47,8 @@ pub struct GatewayConfig {
     pub connections_max: usize,
     /// The store begins to answer within this time, or is away.
     pub answers_within: Duration,
+    /// A connection waits so long for the whole head of its next request.
+    pub head_within: Duration,
     /// Threads that serve.
     pub threads: usize,
     /// What who tells of changes past the gateway has to know; `None`: nobody can.
@@ -123,7 +123,7 @@ impl Gateway {
         };
         let events_token = config.events_token;
         let serving = Serving { names: config.names, gate, backend, cached, counts, events_token };
-        runtime.spawn(accept(listener, Arc::new(serving), places));
+        runtime.spawn(accept(listener, Arc::new(serving), places, config.head_within));
         Ok(Self { address, operator, runtime: Some(runtime) })
     }
 
@@ -148,7 +148,7 @@ impl Drop for Gateway {
     }
 }
 
-async fn accept(listener: TcpListener, serving: Arc<Serving>, places: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, serving: Arc<Serving>, places: Arc<Semaphore>, head_within: Duration) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the S3 gateway cannot listen"),
@@ -181,7 +181,7 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>, places: Arc<Semaph
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
+                .header_read_timeout(head_within)
                 .max_buf_size(HEAD_BYTES_MAX)
                 .preserve_header_case(true)
                 .keep_alive(!is_full)

@@ -8,6 +8,7 @@ use rig::store::{Seen, request};
 use rig::{CONNECTIONS_MAX, World, bytes};
 use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -264,9 +265,16 @@ fn a_confirmation_that_is_none_serves_nothing() {
         ("cut short", answer("200 OK", &[("ETag", "\"f\""), ("Content-Length", "300000")], b"never")),
     ] {
         world.is_well("the beginning");
-        world.says_once(|seen| seen.header("if-none-match").is_some(), told);
+        let (asked, mut told) = (Arc::new(AtomicUsize::new(0)), Some(told));
+        let count = Arc::clone(&asked);
+        world.says(move |seen| {
+            count.fetch_add(1, Ordering::Relaxed);
+            told.take_if(|_| seen.header("if-none-match").is_some())
+        });
         let found = world.get(&[]);
-        assert!(!["HIT", "PARTIAL", "REVALIDATED"].contains(&found.cache()), "{name}: {}", found.cache());
+        let is_cached = ["HIT", "PARTIAL", "REVALIDATED"].contains(&found.cache());
+        // Unless it asked once more, and was told that it is this version.
+        assert!(!is_cached || asked.load(Ordering::Relaxed) == 2, "{name}: {}", found.cache());
         world.is_well(name);
     }
     world.end();
@@ -353,6 +361,10 @@ fn a_key_may_be_of_any_bytes() {
             let found = world.get(&format!("/b/k%{byte:02X}k"), &[]);
             assert_eq!((found.status, found.body == bytes(u64::from(byte), 5000)), (200, true), "{byte:02x}");
             assert!(round == 0 || found.cache() == "HIT", "{byte:02x}: {}", found.cache());
+            if byte % 16 == 0 {
+                // More at once than the pool takes fills are left out.
+                world.settle();
+            }
         }
         world.settle();
     }
@@ -431,7 +443,7 @@ fn who_drips_or_never_reads_holds_up_nobody_and_leaves_nothing() {
         .collect();
     let mut drip: Vec<TcpStream> = (0..CONNECTIONS_MAX / 3).map(|_| open()).collect();
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(13) {
+    while begun.elapsed() < Duration::from_secs(5) {
         let at = (begun.elapsed().as_millis() / 500) as usize;
         // Those that were refused meanwhile say so.
         drip.iter_mut().for_each(|stream| drop(stream.write_all(&request[at.min(20)..=at.min(20)])));

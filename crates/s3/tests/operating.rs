@@ -74,6 +74,7 @@ fn a_store_that_is_away_is_counted() {
         names: Vec::new(),
         connections_max: 1,
         answers_within: Duration::from_secs(5),
+        head_within: Duration::from_secs(10),
         threads: 1,
         cache: None,
     })

@@ -16,6 +16,7 @@ fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gatewa
         names: Vec::new(),
         connections_max: 16,
         answers_within: Duration::from_secs(5),
+        head_within: Duration::from_secs(10),
         threads: 2,
         verify: None,
         cache: None,
@@ -142,6 +143,21 @@ fn an_answer_arrives_as_it_left_and_while_it_comes() {
     assert_eq!(answer.body(5), b"12345", "the first half is there before the second is sent");
     back.write_all(b"67890").expect("sent");
     assert_eq!(answer.body(5), b"67890");
+}
+
+#[test]
+fn an_upload_may_take_longer_than_an_answer() {
+    let (address, seen) = store(vec![b"HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\n\r\n".to_vec()]);
+    let gateway = gateway(address, |config| config.answers_within = Duration::from_millis(300));
+    let mut stream = TcpStream::connect(gateway.address()).expect("it listens");
+    stream.write_all(b"PUT /b/k HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n").expect("sent");
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(b"x").expect("sent");
+    }
+    let answer = Incoming::of(stream);
+    assert!(answer.lines[0].contains("200"), "{:?}", answer.lines);
+    assert_eq!(seen.recv_timeout(PATIENCE).expect("it arrived").1, b"xxxxxxxx");
 }
 
 #[test]

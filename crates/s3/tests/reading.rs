@@ -91,6 +91,7 @@ impl Before {
             names: Vec::new(),
             connections_max: 16,
             answers_within: Duration::from_millis(500),
+            head_within: Duration::from_secs(10),
             threads: 2,
             verify: None,
             cache: Some(cache),

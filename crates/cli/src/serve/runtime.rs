@@ -33,6 +33,8 @@ const REST_MAX: Duration = Duration::from_secs(5);
 
 /// Threads of the S3 gateway: beyond so many the shard is what they wait for.
 const THREADS_MAX: usize = 8;
+/// What the gateway waits for a request's head, and between two on a connection: as long as others do, since clients keep theirs.
+const S3_HEAD_WITHIN: Duration = Duration::from_secs(60);
 
 /// How to start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,6 +167,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
         names: s3.domain.clone().into_iter().collect(),
         connections_max: s3.connections_max as usize,
         answers_within: Duration::from_nanos(s3.timeout_ns),
+        head_within: S3_HEAD_WITHIN,
         verify: s3.verify.clone(),
         threads: std::thread::available_parallelism().map_or(2, |it| it.get().min(THREADS_MAX)),
         events_token: s3.events_token.clone(),

@@ -63,6 +63,9 @@ impl World {
 
 /// How long a gateway here waits for the head of an answer.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// It waits so long for a head.
+pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
+
 /// Connections that it takes at one time.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
@@ -80,6 +83,7 @@ pub(crate) fn gateway(
         names: Vec::new(),
         connections_max: CONNECTIONS_MAX,
         answers_within: ANSWERS_WITHIN,
+        head_within: HEAD_WITHIN,
         threads: 2,
         events_token: Some(Token::of(TOKEN)),
         verify,
