@@ -1,6 +1,6 @@
 """The sections of `bench/objects`: each measures one group of its bars."""
 
-from . import forward, large, miss, slow, small
+from . import forward, large, miss, slow, small, through
 
 # In this order; a section is a function of (setting, report).
 SECTIONS = {
@@ -8,5 +8,6 @@ SECTIONS = {
     "small": small.measure,
     "forward": forward.measure,
     "miss": miss.measure,
+    "through": through.measure,
     "slow": slow.measure,
 }

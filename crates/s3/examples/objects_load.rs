@@ -1,7 +1,7 @@
-//! A load of GETs over plain sockets, for `bench/objects`: `objects_load ADDRESS CLIENTS REQUESTS TARGETS BYTES [HEADER]`.
+//! A load of GETs or PUTs over plain sockets, for `bench/objects`: `objects_load ADDRESS CLIENTS REQUESTS TARGETS BYTES [HEADER]`.
 //!
-//! Each of so many clients asks for so many of the targets (a file, one a line), one after the other over one connection, beginning at
-//! another place, and reads each answer to its end. Whatever is not a 200 or 206 of `BYTES` bytes ends the program. One line of JSON tells the rate.
+//! Each of so many clients asks for so many of the targets (a file, one a line; `PUT /target` is sent zeroes), one after the other over one connection,
+//! beginning at another place, and reads each answer to its end. Whatever is not a 200 or 206 of `BYTES` bytes ends the program. One line of JSON tells the rate.
 //!
 //! Why not a tool: one that counts what it costs itself, on the same two processors, has to be small.
 #![allow(clippy::print_stdout, reason = "a program of a benchmark: its output is its result")]
@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 const BUFFER_BYTES: usize = 1 << 20;
+static ZEROES: [u8; BUFFER_BYTES] = [0; BUFFER_BYTES];
 
 struct Load {
     address: String,
@@ -62,6 +63,10 @@ fn client(load: &Load, at: usize) {
     let first = at * load.targets.len() / load.clients;
     for request in 0..load.requests {
         let target = &load.targets[(first + request) % load.targets.len()];
+        if let Some(target) = target.strip_prefix("PUT ") {
+            put(load, &mut stream, &mut buffer, target);
+            continue;
+        }
         let head = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n{}\r\n", load.address, load.header);
         stream.write_all(head.as_bytes()).expect("sent");
         let (mut have, body) = answer(&mut stream, &mut buffer, target);
@@ -72,6 +77,20 @@ fn client(load: &Load, at: usize) {
             left -= have;
         }
     }
+}
+
+fn put(load: &Load, stream: &mut TcpStream, buffer: &mut [u8], target: &str) {
+    let (address, header, length) = (&load.address, &load.header, load.bytes);
+    let head = format!("PUT {target} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n{header}\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut left = length;
+    while left > 0 {
+        let bytes = left.min(BUFFER_BYTES);
+        stream.write_all(&ZEROES[..bytes]).expect("sent");
+        left -= bytes;
+    }
+    let (have, body) = answer(stream, buffer, target);
+    assert_eq!(have, body, "{target}: the answer has a body");
 }
 
 /// How many bytes came, and where the body begins.

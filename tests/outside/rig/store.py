@@ -12,10 +12,10 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 KEY, SECRET = "forebaytest", "forebaysecret"
 
 
-def _made(script, seconds):
+def _made(script, seconds, *words):
     """What a script that installs something prints; the test is skipped where it cannot."""
     try:
-        done = run(SCRIPTS / script, ok=(0, 1), seconds=seconds)
+        done = run(SCRIPTS / script, *words, ok=(0, 1), seconds=seconds)
     except AssertionError:
         skip(f"scripts/{script} was not done within {seconds} s; run it first")
     if done.returncode != 0:
@@ -23,9 +23,9 @@ def _made(script, seconds):
     return Path(done.stdout.strip().splitlines()[-1])
 
 
-def s3_clients():
-    """The directory of boto3's python, aws, s3cmd and rclone."""
-    return _made("s3-clients", 280)
+def s3_clients(which="common"):
+    """The directory of boto3's python, aws, s3cmd and rclone; of pyarrow's and s3fs' python if it is "data"."""
+    return _made("s3-clients", 280, which)
 
 
 def keys_file(rig, name, clients):
