@@ -20,6 +20,7 @@ mod change;
 mod condition;
 mod event;
 mod gate;
+mod glob;
 mod grant;
 mod head;
 mod need;

@@ -10,6 +10,7 @@
 //! Rejected: the most specific row (whether `a*z` or `*b` is that nobody can tell); regular expressions (one takes as long as it likes).
 
 use crate::catalogue::Name;
+use crate::glob::is_like;
 use crate::write::WriteMode;
 
 /// Rows at most.
@@ -75,30 +76,6 @@ impl Pattern {
     }
 }
 
-/// Whether the text is as the pattern says. When something does not fit, the last `*` takes one byte more: earlier ones need not, since it takes
-/// any.
-fn is_like(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match &mut star {
-                Some((after, taken)) => {
-                    *taken += 1;
-                    (p, t) = (*after, *taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
 impl Policies {
     /// Rows, the first one first. `metadata_ttl_ns` where none says another.
     ///
@@ -125,7 +102,6 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn name(bucket: &str, key: &[u8]) -> Name {
         Name { bucket: bucket.into(), key: key.into() }
@@ -178,40 +154,5 @@ mod tests {
         assert_eq!(of("b", "x"), (true, 5, WriteMode::Around));
         assert_eq!(of("b", "hot/x"), (true, 5, WriteMode::Through));
         assert_eq!(of("b", "hot/x.tmp"), (false, 1, WriteMode::Through));
-    }
-
-    #[test]
-    fn a_long_key_and_many_stars_are_judged_in_bounded_time() {
-        let pattern = "*a".repeat(PATTERN_BYTES_MAX / 2);
-        let key = [b'a'; KEY_BYTES_MAX];
-        assert!(!is_like(format!("{pattern}b").as_bytes(), &key) && is_like(pattern.as_bytes(), &key));
-    }
-
-    /// By the definition, however long it takes.
-    fn is_like_naively(pattern: &[u8], text: &[u8]) -> bool {
-        match (pattern.split_first(), text.split_first()) {
-            (None, _) => text.is_empty(),
-            (Some((b'*', rest)), _) => (0..=text.len()).any(|taken| is_like_naively(rest, &text[taken..])),
-            (Some((first, rest)), Some((byte, text))) => {
-                (*first == b'?' || first == byte) && is_like_naively(rest, text)
-            }
-            (Some(_), None) => false,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_matches_is_what_the_definition_says(pattern in "[ab*?/]{0,9}", text in "[ab/*?]{0,12}") {
-            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-            prop_assert_eq!(is_like(pattern, text), is_like_naively(pattern, text));
-        }
-
-        #[test]
-        fn any_bytes_are_judged(
-            pattern in proptest::collection::vec(any::<u8>(), 0..40),
-            text in proptest::collection::vec(any::<u8>(), 0..400),
-        ) {
-            is_like(&pattern, &text);
-        }
     }
 }
