@@ -1,6 +1,6 @@
 """The sections of `bench/objects`: each measures one group of its bars."""
 
-from . import forward, large, miss, slow, small, through
+from . import disk, forward, large, miss, slow, small, through
 
 # In this order; a section is a function of (setting, report).
 SECTIONS = {
@@ -9,5 +9,6 @@ SECTIONS = {
     "forward": forward.measure,
     "miss": miss.measure,
     "through": through.measure,
+    "disk": disk.measure,
     "slow": slow.measure,
 }
