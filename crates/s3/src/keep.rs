@@ -32,7 +32,7 @@ const SLOW_KEEP_BYTES: u64 = 16 << 10;
 /// Pieces that are gathered: more, tiny ones, are put together. Each takes some 32 bytes beside its own.
 const PIECES_MAX: usize = 256;
 /// The most that is received into at once.
-const PLACE_BYTES_MAX: u64 = 256 << 10;
+const PLACE_BYTES_MAX: u64 = 512 << 10;
 /// How long frames are waited for.
 const PLACE_WAIT: Duration = Duration::from_millis(20);
 

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 
 /// What a client may have on the way at first, and at most.
 const WINDOW_BYTES: u64 = 64 << 10;
-const WINDOW_BYTES_MAX: u64 = 512 << 10;
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// Received into a buffer at once, and what a client may have on the way of buffers.
 const BUFFER_BYTES: u64 = 32 << 10;
 const BUFFERED_BYTES_MAX: u64 = 64 << 10;
