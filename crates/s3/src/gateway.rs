@@ -16,7 +16,8 @@ use crate::serving::Serving;
 use crate::verify::VerifyConfig;
 use forebay_objects::{Gate, Token};
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -171,11 +172,16 @@ async fn accept(listener: TcpListener, serving: Arc<Serving>, places: Arc<Semaph
             let is_full = place.is_none();
             let service = service_fn(|request: Request<Incoming>| {
                 let serving = Arc::clone(&serving);
+                // HTTP's library says no 100 where there is no body; the AWS SDK for Python then reads the next answer on that connection wrongly.
+                let lacks_continue = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
                 async move {
-                    let answer = match is_full {
+                    let mut answer = match is_full {
                         true => failure::answer(Failure::SlowDown, request.uri().path(), "Too many connections."),
                         false => serving.answer(request).await,
                     };
+                    if lacks_continue {
+                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
                     Ok::<_, Infallible>(answer)
                 }
             });

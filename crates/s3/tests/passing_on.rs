@@ -161,6 +161,18 @@ fn an_upload_may_take_longer_than_an_answer() {
 }
 
 #[test]
+fn who_waits_to_continue_with_nothing_gets_a_connection_of_its_own() {
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
+    let (address, _seen) = store(vec![ok.clone(), ok]);
+    let gateway = gateway(address, |_| ());
+    let put = |rest: &str| {
+        asked(&gateway, format!("PUT /b/k HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n{rest}\r\n").as_bytes())
+    };
+    assert_eq!(put("Expect: 100-continue\r\n").header("connection"), Some("close"));
+    assert_eq!(put("").header("connection"), None);
+}
+
+#[test]
 fn an_answer_that_is_cut_short_is_never_a_whole_one() {
     let (address, _seen) =
         store(vec![b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\n1234".to_vec()]);
