@@ -107,10 +107,8 @@ impl Flights {
 
     /// Waits until all that is under way now has ended: it may still have addresses of versions that are forgotten.
     pub(crate) async fn settled(&self) {
-        let next = self.under_way().next;
-        while self.under_way().flights.keys().any(|(_, number)| *number <= next) {
-            tokio::time::sleep(PATIENCE).await;
-        }
+        let latest = self.under_way().next;
+        self.ended(|(_, number)| *number <= latest).await;
     }
 
     /// Waits until the byte is here, or nobody brings it. If it came: everything before which byte did.
@@ -129,10 +127,12 @@ impl Flights {
 
     /// Waits until no byte of the version is on its way any more.
     pub(crate) async fn end(&self, id: VersionId) {
-        let next = || {
-            let under_way = self.under_way();
-            under_way.flights.range((id, 0)..=(id, u64::MAX)).next().map(|(_, it)| it.came.clone())
-        };
+        self.ended(|(version, _)| *version == id).await;
+    }
+
+    /// Waits until there is none of these.
+    async fn ended(&self, is_one: impl Fn(&(VersionId, u64)) -> bool) {
+        let next = || self.under_way().flights.iter().find(|(id, _)| is_one(id)).map(|(_, it)| it.came.clone());
         while let Some(mut came) = next() {
             // The sender goes with the flight.
             let _ = came.wait_for(|_| false).await;

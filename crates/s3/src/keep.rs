@@ -16,7 +16,6 @@ use crate::pool::Place;
 use forebay_core::BLOCK_BYTES;
 use forebay_objects::Kept;
 use hyper::body::Bytes;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -199,10 +198,9 @@ impl Keeping {
         let (given, left) = split(self.pieces.drain(..), end - from);
         self.pieces = left;
         self.from = end;
-        let Range { start, end } = from..end;
-        let arrival = self.flight.arrival(start..end);
+        let arrival = self.flight.arrival(from..end);
         if self.cached.is_kept(&self.kept) {
-            self.cached.pool.try_fill(self.kept.start + start..self.kept.start + end, given, arrival);
+            self.cached.pool.try_fill(self.kept.start + from..self.kept.start + end, given, arrival);
         }
     }
 }

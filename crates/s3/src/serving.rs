@@ -84,8 +84,8 @@ impl Serving {
         }
         let path = request.uri().path().to_owned();
         let (target, answer) = match self.let_in(request) {
-            Ok(request) => {
-                let target = self.target(&request);
+            Ok((request, rewritten)) => {
+                let target = rewritten.unwrap_or(came);
                 let answer = self.answered(&target, request).await;
                 (target, answer.unwrap_or_else(|error| self.no_answer(&error, &path)))
             }
@@ -111,11 +111,12 @@ impl Serving {
         Target::of(request.method(), uri.path(), uri.query(), host, &self.names)
     }
 
-    fn let_in(&self, request: Request<Incoming>) -> Result<Request<Incoming>, Refused> {
-        match &self.gate {
-            Some(gate) => verify::let_in(gate, request),
-            None => Ok(request),
-        }
+    /// A request that may be served; where the gate rewrites it, what it is about then.
+    fn let_in(&self, request: Request<Incoming>) -> Result<(Request<Incoming>, Option<Target>), Refused> {
+        let Some(gate) = &self.gate else { return Ok((request, None)) };
+        let request = verify::let_in(gate, request)?;
+        let target = self.target(&request);
+        Ok((request, Some(target)))
     }
 
     async fn answered(&self, target: &Target, request: Request<Incoming>) -> Result<Response<Body>, BackEndError> {

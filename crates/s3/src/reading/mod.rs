@@ -150,8 +150,7 @@ impl Counted {
         let length = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let link = self.link.as_mut().expect("a body with bytes left has its connection");
         let received = link.poll_into(context, &mut into[..length]);
-        let bytes = ready!(self.came(context, received))?;
-        Poll::Ready(Ok(bytes))
+        self.came(context, received, |bytes| *bytes)
     }
 
     /// The same, into a buffer of so many bytes at most. `None` after the last.
@@ -166,38 +165,30 @@ impl Counted {
         let bytes_max = bytes_max.min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let link = self.link.as_mut().expect("a body with bytes left has its connection");
         let received = link.poll_some(context, bytes_max);
-        let (bytes, counted) = match received {
-            Poll::Ready(Ok(bytes)) => (bytes.len(), Some(bytes)),
-            Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-            Poll::Pending => (0, None),
-        };
-        let received = if counted.is_some() { Poll::Ready(Ok(bytes)) } else { Poll::Pending };
-        match ready!(self.came(context, received)) {
-            Ok(_) => Poll::Ready(counted.map(Ok)),
-            Err(error) => Poll::Ready(Some(Err(error))),
-        }
+        self.came(context, received, Bytes::len).map(Some)
     }
 
-    /// What came of receiving.
-    fn came(
+    /// What came of receiving; `bytes`: how much that is.
+    fn came<T>(
         &mut self,
         context: &mut Context<'_>,
-        received: Poll<std::io::Result<usize>>,
-    ) -> Poll<Result<usize, Failed>> {
-        let Poll::Ready(received) = received else { return self.poll_stall(context) };
+        received: Poll<std::io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Poll<Result<T, Failed>> {
+        let Poll::Ready(received) = received else { return self.poll_stall(context).map(Err) };
         self.has_come = true;
-        let bytes = match received {
-            Ok(0) => return Poll::Ready(Err("the store closed the connection before the end of its answer".into())),
-            Ok(bytes) => bytes,
-            Err(error) => return Poll::Ready(Err(error.into())),
-        };
-        self.left -= bytes as u64;
+        let received = received?;
+        let bytes = bytes(&received) as u64;
+        if bytes == 0 {
+            return Poll::Ready(Err("the store closed the connection before the end of its answer".into()));
+        }
+        self.left -= bytes;
         self.end_if_all();
-        Poll::Ready(Ok(bytes))
+        Poll::Ready(Ok(received))
     }
 
     /// Nothing is here: an error if that was so for too long.
-    fn poll_stall(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, Failed>> {
+    fn poll_stall(&mut self, context: &mut Context<'_>) -> Poll<Failed> {
         let within = self.links.answers_within;
         let has_come = std::mem::take(&mut self.has_come);
         let stall = match &mut self.stall {
@@ -211,7 +202,7 @@ impl Counted {
         };
         ready!(stall.as_mut().poll(context));
         let address = &self.links.address;
-        Poll::Ready(Err(format!("the store {address} stopped sending for {} s", within.as_secs()).into()))
+        Poll::Ready(format!("the store {address} stopped sending for {} s", within.as_secs()).into())
     }
 
     /// After the last byte somebody else may have the connection.
