@@ -90,6 +90,28 @@ impl Keeping {
         Poll::Ready(true)
     }
 
+    /// How many bytes [`Self::copy`] may be given next, after it was waited for frames for them: as many as there are, or until a page begins.
+    pub(crate) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        let _ = ready!(self.poll_place(context, u64::MAX));
+        let room_bytes = self.place.as_ref().map_or(self.until_boundary(), Place::left_bytes);
+        Poll::Ready(usize::try_from(room_bytes).unwrap_or(usize::MAX))
+    }
+
+    /// The next bytes came, elsewhere.
+    pub(crate) fn copy(&mut self, piece: &Bytes) {
+        let mut left = &piece[..];
+        while self.place.is_some() && !left.is_empty() {
+            let blank = self.blank();
+            let (first, rest) = left.split_at(left.len().min(blank.len()));
+            blank[..first.len()].copy_from_slice(first);
+            left = rest;
+            drop(self.placed(first.len()));
+        }
+        if !left.is_empty() {
+            self.take(&piece.slice_ref(left), u64::MAX);
+        }
+    }
+
     /// Nothing is gathered, and a page begins.
     fn is_at_boundary(&self) -> bool {
         self.at == self.from && self.pieces.is_empty() && (self.kept.start + self.at).is_multiple_of(KEEP_BYTES)

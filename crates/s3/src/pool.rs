@@ -90,6 +90,11 @@ impl Place {
         self.blanks.front_mut().map_or(&mut [], Blank::as_mut)
     }
 
+    /// All that is to be written.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.filling.left_bytes.load(Ordering::Relaxed)
+    }
+
     /// The first bytes of [`Self::blank`] are written.
     pub(crate) fn written(&mut self, bytes: usize) -> Bytes {
         let blank = self.blanks.front_mut().expect("there was a blank");

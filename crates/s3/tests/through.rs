@@ -52,6 +52,20 @@ fn what_was_written_through_is_read_from_the_cache_with_the_stores_headers() {
 }
 
 #[test]
+fn a_large_upload_is_kept_whole_however_its_pieces_come() {
+    let world = World::new(Duration::ZERO);
+    // Ends of pages and of what is kept at once, and their neighbours.
+    for (at, length) in [512 << 10, (512 << 10) + 1, (1 << 20) - 1, 1 << 20].into_iter().enumerate() {
+        let (object, path) = (bytes(at as u64, length), format!("/b/{at}"));
+        let answer = put(&world, &path, &[THROUGH], &object);
+        assert_eq!((answer.status, answer.header("cache-status")), (200, "forebay; fwd=method; stored"), "{length}");
+        let read = world.get(&path, &[]);
+        assert_eq!((read.status, read.cache(), read.body == object), (200, "HIT", true), "{length}");
+        assert!(world.store.inner().objects[&path].bytes[..] == object[..], "the store has it too");
+    }
+}
+
+#[test]
 fn an_upload_around_leaves_nothing_here() {
     let world = World::new(Duration::ZERO);
     for headers in [&[][..], &[("x-forebay-write", "around")]] {
@@ -68,7 +82,7 @@ fn an_upload_around_leaves_nothing_here() {
 #[test]
 fn of_an_upload_in_chunks_the_objects_bytes_are_kept_and_all_is_passed_on() {
     let world = World::new(Duration::ZERO);
-    for (at, length) in [OBJECT, 200_000, 0, 1].into_iter().enumerate() {
+    for (at, length) in [OBJECT, 200_000, 0, 1, 1 << 20].into_iter().enumerate() {
         let (object, path) = (bytes(at as u64, length), format!("/b/{at}"));
         let length = length.to_string();
         let headers = [
