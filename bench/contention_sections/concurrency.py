@@ -1,9 +1,9 @@
 """From one read in flight to 256, on a free link: what each policy makes of two paths (NetCAS, Fig. 4, 5 and 8)."""
 
+from measure.chart import lines
 from rig import Rig
 
 from . import shares
-from .chart import lines
 from .policies import BACKEND_ONLY, CACHE_ONLY, OURS, STATIC_BEST, Policy, adaptive, fixed
 from .site import Load, ready
 from .steady import compare

@@ -10,10 +10,10 @@ import contextlib
 import time
 from dataclasses import dataclass
 
+from measure.chart import lines
 from rig import GIB, Rig
 
 from . import shares
-from .chart import lines
 from .policies import (
     BACKEND_ONLY, CACHE_ONLY, FORMULA, ORTHUS_PAPER, OURS, STATIC_CONTENDED, Policy, adaptive, fixed,
 )

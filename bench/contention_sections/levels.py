@@ -2,10 +2,10 @@
 
 import contextlib
 
+from measure.chart import lines
 from rig import Rig
 
 from . import shares
-from .chart import lines
 from .policies import CACHE_ONLY, ORTHUS_PAPER, OURS, STATIC_BEST, adaptive, fixed
 from .site import Load, ready
 from .steady import compare

@@ -6,10 +6,10 @@ they get together of what the best common share gives, the worst host beside the
 
 import time
 
+from measure.chart import lines
 from rig import Rig
 
 from . import shares
-from .chart import lines
 from .policies import CACHE_ONLY, OURS, STATIC_BEST, adaptive, fixed
 from .site import Load, ready
 from .steady import settle_of

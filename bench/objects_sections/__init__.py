@@ -1,6 +1,6 @@
 """The sections of `bench/objects`: each measures one group of its bars."""
 
-from . import disk, forward, large, miss, slow, small, through
+from . import d3n, disk, forward, large, linked, miss, ranges, slow, small, through
 
 # In this order; a section is a function of (setting, report).
 SECTIONS = {
@@ -9,6 +9,9 @@ SECTIONS = {
     "forward": forward.measure,
     "miss": miss.measure,
     "through": through.measure,
+    "linked": linked.measure,
     "disk": disk.measure,
+    "ranges": ranges.measure,
+    "d3n": d3n.measure,
     "slow": slow.measure,
 }

@@ -5,7 +5,7 @@ import re
 
 from rig import Rig, check, run
 from rig.server import free_port
-from rig.store import KEY, SECRET, Store, s3_clients, s3_environment
+from rig.store import Store, s3_clients, s3_environment
 
 from . import servers
 from .turns import cells, ratio, turns

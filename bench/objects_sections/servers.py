@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+from measure.hosts import Here
 from measure.setting import example
 from rig import GIB, MIB, check, eventually, run
 from rig.server import free_port, listens
@@ -25,7 +26,10 @@ http {{
     {http}
 }}
 """
-ORIGIN = "server {{ listen 127.0.0.1:{port}; root {root}; }}"
+ORIGIN = """
+    log_format sent '$status $body_bytes_sent';
+    server {{ listen {address}:{port}; root {root}; access_log {log}; }}
+"""
 CACHE = """
     proxy_cache_path {directory}/cache levels=1:2 keys_zone=c:16m max_size=4g inactive=1h use_temp_path=off;
     proxy_http_version 1.1; proxy_set_header Connection ""; proxy_cache c; proxy_cache_valid 200 206 1h;
@@ -38,16 +42,19 @@ CACHE = """
 VCL = """vcl 4.1; backend default {{ .host = "127.0.0.1"; .port = "{store}"; }} sub vcl_backend_response {{ set beresp.ttl = 1h; }}"""
 
 
+HERE = Here()
+
+
 class Served:
     """A server: where it listens, and what it costs."""
 
-    def __init__(self, process, port):
-        self.process, self.port = process, port
-        eventually(self._listens, f"{process.argv[0]} listens", 20)
+    def __init__(self, process, port, host=HERE):
+        self.process, self.port, self.address = process, port, f"{host.address}:{port}"
+        eventually(lambda: self._listens(host), f"{process.argv[0]} listens", 20)
 
-    def _listens(self):
+    def _listens(self, host):
         check(self.process.alive(), f"{self.process.argv[0]} ended: {self.process.tail()}")
-        return listens(self.port)
+        return listens(self.port, host.address)
 
     def cpu_seconds(self):
         return sum(map(_cpu_seconds, _family(self.process.pid)))
@@ -63,24 +70,25 @@ def _cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def nginx(rig, name, http, **values):
+def nginx(rig, name, http, host=HERE, **values):
     directory, port = rig.path(name), free_port()
     directory.mkdir()
-    text = http.format(directory=directory, port=port, **values)
+    text = http.format(directory=directory, address=host.address, port=port, **values)
     # The directories of a test are its own user's.
     user = "user root;" if os.geteuid() == 0 else ""
     rig.path(f"{name}.conf").write_text(NGINX.format(directory=directory, http=text, user=user))
-    return Served(rig.start("nginx", "-c", rig.path(f"{name}.conf"), "-p", directory, name=name), port)
+    words = host.words("nginx", "-c", rig.path(f"{name}.conf"), "-p", directory)
+    return Served(rig.start(*words, name=name), port, host)
 
 
-def origin(rig):
-    """Files, as a public bucket has them: with ETags, ranges and 304."""
+def origin(rig, host=HERE, log=None):
+    """Files, as a public bucket has them: with ETags, ranges and 304. `log`: a file to tell status and bytes of each answer in."""
     root = rig.path("bucket")
     for kind, length, count in (("large", LARGE_BYTES, LARGE_COUNT), ("small", SMALL_BYTES, SMALL_COUNT)):
         (root / kind).mkdir(parents=True)
         for at in range(count):
             (root / kind / str(at)).write_bytes(os.urandom(length))
-    return nginx(rig, "origin", ORIGIN, root=root)
+    return nginx(rig, "origin", ORIGIN, host, root=root, log=f"{log} sent" if log else "off")
 
 
 def nginx_cache(rig, store):
@@ -96,7 +104,7 @@ def varnish(rig, store):
 
 def gateway(rig, store, name="forebay", memory="2GiB", **keys):
     port = free_port()
-    s3 = {"listen": f"127.0.0.1:{port}", "backend": f"http://127.0.0.1:{store.port}", **keys}
+    s3 = {"listen": f"127.0.0.1:{port}", "backend": f"http://{store.address}", **keys}
     forebay = rig.forebay({}, name=name, s3=s3, cache={"disk": None, "disk_size": None, "sparse": None, "memory": memory})
     return Served(forebay.process, port)
 
@@ -119,7 +127,7 @@ def targets(rig, kind):
 def load(served, targets, clients, requests, length, header=None):
     """What a load of GETs got, and what it cost the server: bytes/s, requests/s, CPU ms a GiB, requests a CPU second."""
     before = served.cpu_seconds()
-    words = [_load(), f"127.0.0.1:{served.port}", clients, requests, targets, length, *([header] if header else [])]
+    words = [_load(), served.address, clients, requests, targets, length, *([header] if header else [])]
     found = json.loads(run(*words, seconds=300).stdout)
     cpu = max(served.cpu_seconds() - before, 1 / TICKS)
     total = clients * requests

@@ -1,4 +1,5 @@
-"""What it costs to keep uploads on their way: large objects that are written through the cache, beside the same that are written around it."""
+"""What it costs to keep uploads on their way: large objects that are written through the cache, beside the same that are written around it. For the
+picture also the store itself."""
 
 import urllib.request
 
@@ -25,32 +26,34 @@ for at in range(count):
 """
 
 
-def measure(setting, report):
+def measure(setting, report, host=servers.HERE, section=SECTION, where=""):
     clients = s3_clients()
     with Rig() as rig:
-        store = Store(rig)
+        store = Store(rig, host=host)
         store.start()
         environment = s3_environment(rig.directory)
-        served = servers.committed(rig, servers.Served(store.process, store.port))
-        endpoint = f"http://127.0.0.1:{served.port}"
+        straight = servers.Served(store.process, store.port, host)
+        gateway = servers.committed(rig, straight)
 
-        def links(name):
-            argv = [clients / "python", "-c", LINKS, endpoint, store.uri(), name, servers.LARGE_COUNT]
+        def links(name, served):
+            argv = [clients / "python", "-c", LINKS, f"http://{served.address}", store.uri(), name, servers.LARGE_COUNT]
             get, *put = run(*argv, env=environment).stdout.splitlines()
             path = rig.path(f"links-{name}")
             path.write_text("\n".join(put) + "\n")
-            return path, get
+            return served, path, get
 
-        modes = {name: links(f"mode-{name}") for name in ("through", "around")}
+        modes = {name: links(f"mode-{name}", served) for name, served in (("uncached", straight), ("around", gateway), ("through", gateway))}
 
         def write(name, mode):
-            requests = servers.LARGE_COUNT // servers.CLIENTS
-            return servers.load(served, mode[0], servers.CLIENTS, requests, servers.LARGE_BYTES, f"x-forebay-write: {name}")
+            served, path, _ = mode
+            header = None if name == "uncached" else f"x-forebay-write: {name}"
+            return servers.load(served, path, servers.CLIENTS, servers.LARGE_COUNT // servers.CLIENTS, servers.LARGE_BYTES, header)
 
         for name, mode in modes.items():
             write(name, mode)
-            with urllib.request.urlopen(endpoint + mode[1]) as answer:
-                equal(answer.headers["x-cache"], "HIT" if name == "through" else "MISS", f"the first read of what was written {name}")
-        rounds = turns(setting, SECTION, modes, write)
-    cells(report, SECTION, rounds)
-    report.bar("uploads through the cache of the rate of those around", ratio(rounds, SECTION, "through", "around", "bytes_per_s"), 0.95, True)
+            if name != "uncached":
+                with urllib.request.urlopen(f"http://{gateway.address}{mode[2]}") as answer:
+                    equal(answer.headers["x-cache"], "HIT" if name == "through" else "MISS", f"the first read of what was written {name}")
+        rounds = turns(setting, section, modes, write)
+    cells(report, section, rounds)
+    report.bar(f"uploads through the cache of the rate of those around{where}", ratio(rounds, section, "through", "around", "bytes_per_s"), 0.95, True)

@@ -70,10 +70,10 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def listens(port):
+def listens(port, address="127.0.0.1"):
     """Whether somebody takes connections there."""
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((address, port)) == 0
 
 
 class Forebay:

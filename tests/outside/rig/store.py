@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 KEY, SECRET = "forebaytest", "forebaysecret"
 
 
-def _made(script, seconds, *words):
+def made(script, seconds, *words):
     """What a script that installs something prints; the test is skipped where it cannot."""
     try:
         done = run(SCRIPTS / script, *words, ok=(0, 1), seconds=seconds)
@@ -25,7 +25,7 @@ def _made(script, seconds, *words):
 
 def s3_clients(which="common"):
     """The directory of boto3's python, aws, s3cmd and rclone; of pyarrow's and s3fs' python if it is "data"."""
-    return _made("s3-clients", 280, which)
+    return made("s3-clients", 280, which)
 
 
 def keys_file(rig, name, clients):
@@ -41,20 +41,26 @@ def keys_file(rig, name, clients):
     return path
 
 
+def versitygw():
+    """Its program."""
+    return made("versitygw", 280)
+
+
 class Store:
-    """versitygw on a port of its own; KEY and SECRET are its owner's."""
+    """versitygw on a port of its own; KEY and SECRET are its owner's. `host`: where, if it is not here (bench/measure/hosts.py)."""
 
     # See s3/transcript.py.
     lacks = ()
 
-    def __init__(self, rig, name="store"):
-        self.rig, self.name = rig, name
-        self.program = _made("versitygw", 280)
+    def __init__(self, rig, name="store", host=None):
+        self.rig, self.name, self.host = rig, name, host
+        self.address = host.address if host else "127.0.0.1"
+        self.program = versitygw()
         self.port = free_port()
         self.process = None
 
     def uri(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     def start(self, *flags):
         """With further flags of versitygw."""
@@ -62,10 +68,11 @@ class Store:
         for directory in directories:
             directory.mkdir(exist_ok=True)
         iam, versions, data = directories
-        self.process = self.rig.start(
-            self.program, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--iam-dir", iam,
-            "--keep-alive", *flags, "posix", "--versioning-dir", versions, data, name=self.name,
-        )
+        argv = [
+            self.program, "--port", f"{self.address}:{self.port}", "--access", KEY, "--secret", SECRET, "--iam-dir", iam,
+            "--keep-alive", *flags, "posix", "--versioning-dir", versions, data,
+        ]
+        self.process = self.rig.start(*(self.host.words(*argv) if self.host else argv), name=self.name)
         eventually(self._answers, "versitygw listens")
 
     def kill(self):
@@ -80,7 +87,7 @@ class Store:
 
     def _answers(self):
         check(self.process.alive(), f"versitygw ended: {self.process.tail()}")
-        return listens(self.port)
+        return listens(self.port, self.address)
 
 
 class EmbeddedStore:
@@ -129,10 +136,10 @@ class CephStore:
     def stop(self):
         pids = [int(path.read_text()) for path in (self.directory / "run").glob("*.pid")]
         run(SCRIPTS / "ceph-up", "--stop", self.directory)
-        eventually(lambda: not any(_runs(pid) for pid in pids), "Ceph's daemons have ended")
+        eventually(lambda: not any(runs(pid) for pid in pids), "Ceph's daemons have ended")
 
 
-def _runs(pid):
+def runs(pid):
     """Whether a process runs; one that has ended and that nobody has waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""Lines over an axis, as SVG text."""
+"""Lines over an axis, and groups of bars, as SVG text."""
 
 from xml.sax.saxutils import escape
 
@@ -40,6 +40,37 @@ def lines(title, x_name, y_name, series, y_max=None):
         at = TOP + 10 + 18 * number
         parts.append(f'<path d="M{WIDTH - RIGHT + 12},{at}h18" {style}/>')
         parts.append(f'<text x="{WIDTH - RIGHT + 36}" y="{at + 4}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def bars(title, y_name, groups):
+    """`groups`: (name, [(name of the bar, y), ...]); the same bars in each."""
+    names = [name for name, _ in groups[0][1]]
+    y_to = max(1e-9, *(y for _, group in groups for _, y in group)) * 1.1
+    across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{LEFT}" y="22" font-size="16">{escape(title)}</text>',
+        f'<text x="14" y="{TOP + down / 2}" transform="rotate(-90 14 {TOP + down / 2})" text-anchor="middle">{escape(y_name)}</text>',
+        f'<path d="M{LEFT},{TOP}V{TOP + down}H{LEFT + across}" fill="none" stroke="black"/>',
+    ]
+    for value in steps(y_to):
+        y = TOP + down - value / y_to * down
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+        parts.append(f'<path d="M{LEFT},{y:.1f}H{LEFT + across}" stroke="#ddd"/>')
+    wide = across / len(groups)
+    for number, (name, group) in enumerate(groups):
+        left, each = LEFT + number * wide + wide * 0.1, wide * 0.8 / len(names)
+        parts.append(f'<text x="{left + wide * 0.4:.1f}" y="{TOP + down + 18}" text-anchor="middle">{escape(name)}</text>')
+        for at, (_, y) in enumerate(group):
+            high, x = y / y_to * down, left + at * each
+            parts.append(f'<rect x="{x + 2:.1f}" y="{TOP + down - high:.1f}" width="{each - 4:.1f}" height="{high:.1f}" fill="{COLOURS[at]}"/>')
+            parts.append(f'<text x="{x + each / 2:.1f}" y="{TOP + down - high - 4:.1f}" text-anchor="middle">{y:.0f}</text>')
+    for at, name in enumerate(names):
+        y = TOP + 10 + 18 * at
+        parts.append(f'<rect x="{WIDTH - RIGHT + 12}" y="{y - 8}" width="18" height="12" fill="{COLOURS[at]}"/>')
+        parts.append(f'<text x="{WIDTH - RIGHT + 36}" y="{y + 3}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
