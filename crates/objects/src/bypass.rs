@@ -21,7 +21,7 @@ pub const REASONS: [(&str, &str); 25] = [
     ("no-range", "the store did not tell which range it answered with"),
     ("length", "the length that the store told is not that of the range"),
     ("varies", "the store's answer depends on more than the object, by its headers"),
-    ("part-number", "it asked for a part by its number, and the store did not tell which bytes that is"),
+    ("part-number", "it asked for a part by its number, and which bytes that is is not clear"),
     ("version-id", "the version that the store answered with is not the one that was named, or more than one was"),
     ("changed-meanwhile", "the object was changed while the store was asked"),
     ("superseded", "a later answer said something else, or there was no room for another version"),

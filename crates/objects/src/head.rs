@@ -3,6 +3,8 @@
 //! Why more than one: a store may tell a checksum of the whole object that it does not tell with a part of it, and tells checksums at all
 //! only to who asks. So what was answered to one kind of request is told to the same kind.
 //!
+//! Parts by their numbers have headers, and bounds, of their own: up to [`NUMBERED_MAX`] of a version.
+//!
 //! How: the headers of an answer are kept but for those that are of one answer only. A part whose headers are not known is told what the whole
 //! was, if that is nothing that may depend on the kind. A range that happens to be all of the object is a kind of its own: some stores tell
 //! its checksum, some do not.
@@ -12,9 +14,12 @@ use http::header::{
     SET_COOKIE, TRANSFER_ENCODING, VARY,
 };
 use httpdate::HttpDate;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Parts by their numbers whose headers are kept: a download of more is passed on from there.
+const NUMBERED_MAX: usize = 128;
 /// Headers of one answer, not of the object.
 const OF_ONE_ANSWER: [HeaderName; 9] = [
     CONTENT_LENGTH,
@@ -69,6 +74,8 @@ impl Of {
 #[derive(Clone, Debug, Default)]
 pub struct Heads {
     of: [Option<Arc<HeaderMap>>; 6],
+    /// By number, and whether checksums were to be told.
+    numbered: BTreeMap<(u32, bool), (Range<u64>, Arc<HeaderMap>)>,
     last_modified: Option<HttpDate>,
 }
 
@@ -84,6 +91,23 @@ pub(crate) fn last_modified(headers: &HeaderMap) -> Option<HttpDate> {
 impl Heads {
     /// The store answered a request of that kind so.
     pub(crate) fn learn(&mut self, kind: Kind, headers: &HeaderMap) {
+        self.of[place(kind)] = Some(Arc::new(self.to_keep(headers)));
+    }
+
+    /// The store answered a request of the part with that number so: it is these bytes.
+    pub(crate) fn learn_numbered(&mut self, number: u32, checksums: bool, part: &Range<u64>, headers: &HeaderMap) {
+        let kept = self.to_keep(headers);
+        if self.numbered.len() == NUMBERED_MAX && !self.numbered.contains_key(&(number, checksums)) {
+            return;
+        }
+        // Parts without checksums are told the same.
+        let alike = self.numbered.values().next_back().filter(|(_, other)| **other == kept);
+        let kept = alike.map_or_else(|| Arc::new(kept), |(_, other)| Arc::clone(other));
+        self.numbered.insert((number, checksums), (part.clone(), kept));
+    }
+
+    /// What of an answer's headers is kept.
+    fn to_keep(&mut self, headers: &HeaderMap) -> HeaderMap {
         let mut kept = headers.clone();
         for name in &OF_ONE_ANSWER {
             kept.remove(name);
@@ -91,10 +115,14 @@ impl Heads {
         let last_modified = last_modified(headers);
         if self.last_modified != last_modified {
             // What was told before is of a time before.
-            self.of = Default::default();
+            *self = Self { last_modified, ..Self::default() };
         }
-        self.last_modified = last_modified;
-        self.of[place(kind)] = Some(Arc::new(kept));
+        kept
+    }
+
+    /// Which bytes the part with that number is, and what to tell with it.
+    pub(crate) fn find_numbered(&self, number: u32, checksums: bool) -> Option<(Range<u64>, Arc<HeaderMap>)> {
+        self.numbered.get(&(number, checksums)).cloned()
     }
 
     /// What to tell a request of that kind.
@@ -168,6 +196,26 @@ mod tests {
         heads.learn(WHOLE, &headers(&[("last-modified", "Tue, 01 Jan 2030 00:00:00 GMT")]));
         heads.learn(PART, &headers(&[("last-modified", "Tue, 01 Jan 2030 00:00:01 GMT")]));
         assert!(heads.find(WHOLE).is_none() && heads.find(PART).is_some());
+    }
+
+    #[test]
+    fn of_parts_by_their_numbers_so_many_are_known() {
+        let mut heads = Heads::default();
+        for number in 1..=NUMBERED_MAX as u32 + 1 {
+            let at = u64::from(number);
+            heads.learn_numbered(
+                number,
+                false,
+                &(at..at + 1),
+                &headers(&[("content-type", "a"), ("content-length", "1")]),
+            );
+        }
+        let (part, told) = heads.find_numbered(2, false).expect("known");
+        assert_eq!((part, &*told), (2..3, &headers(&[("content-type", "a")])));
+        assert!(heads.find_numbered(2, true).is_none(), "with checksums it is told something else");
+        assert!(heads.find_numbered(NUMBERED_MAX as u32 + 1, false).is_none());
+        heads.learn(PART, &headers(&[("last-modified", "Tue, 01 Jan 2030 00:00:00 GMT")]));
+        assert!(heads.find_numbered(2, false).is_none(), "another time");
     }
 
     #[test]

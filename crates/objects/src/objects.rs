@@ -93,6 +93,8 @@ pub struct Held {
     pub start: u64,
     /// What of it is asked for.
     pub part: Range<u64>,
+    /// By the number of a part of an upload: a range beside that would be refused.
+    pub is_numbered: bool,
     /// 200, 206, 304 or 412.
     pub status: StatusCode,
     /// What is told with it.
@@ -261,26 +263,35 @@ impl Objects {
         let (identity, addresses) = self.catalogue.get(id)?;
         let (etag, bytes) = (identity.etag.clone(), identity.bytes);
         let last_modified = self.catalogue.heads(id)?.last_modified();
+        let is_numbered = matches!(read.asked, Asked::Numbered(_));
         let (asked, verdict) = match read.conditions.judge(&etag, last_modified) {
             Verdict::Unclear => return None,
+            Verdict::Whole if is_numbered => return None,
             Verdict::Whole => (Asked::Whole, Verdict::Go),
             verdict => (read.asked, verdict),
         };
-        let part = match asked {
-            Asked::Whole => 0..bytes,
-            Asked::Part(spec) => spec.within(bytes)?,
-            Asked::Unclear => return None,
-        };
         let ranged = asked != Asked::Whole;
-        let headers =
-            self.catalogue.heads(id)?.find(Kind { checksums: read.checksums, of: Of::range(ranged, &part, bytes) })?;
+        let heads = self.catalogue.heads(id)?;
+        let found = |part: Range<u64>| {
+            let kind = Kind { checksums: read.checksums, of: Of::range(ranged, &part, bytes) };
+            Some((part, heads.find(kind)?))
+        };
+        let (part, headers) = match asked {
+            Asked::Whole => found(0..bytes),
+            Asked::Part(spec) => found(spec.within(bytes)?),
+            Asked::Numbered(number) => heads.find_numbered(number, read.checksums),
+            Asked::Unclear => None,
+        }?;
         let status = match verdict {
             Verdict::NotModified => StatusCode::NOT_MODIFIED,
             Verdict::Failed => StatusCode::PRECONDITION_FAILED,
             _ if ranged => StatusCode::PARTIAL_CONTENT,
             _ => StatusCode::OK,
         };
-        Some((Held { id, etag, bytes, start: addresses.start, part, status, headers, learning }, linked_ns))
+        Some((
+            Held { id, etag, bytes, start: addresses.start, part, is_numbered, status, headers, learning },
+            linked_ns,
+        ))
     }
 
     /// The store answered 304 to the question whether it is still that version.
@@ -335,11 +346,14 @@ impl Objects {
         let is_known = self.catalogue.knows(identity);
         let id = self.link(read.version_id.as_deref(), identity, asked_ns).ok_or("superseded")?;
         if read.overrides.is_empty()
-            && read.asked != Asked::Unclear
             && head_bytes(headers) <= HEAD_BYTES_MAX
             && let Some(heads) = self.catalogue.heads(id)
         {
-            heads.learn(*kind, headers);
+            match read.asked {
+                Asked::Whole | Asked::Part(_) => heads.learn(*kind, headers),
+                Asked::Numbered(number) => heads.learn_numbered(number, read.checksums, part, headers),
+                Asked::Unclear => {}
+            }
         }
         self.allow(learning);
         let (_, addresses) = self.catalogue.get(id).ok_or("superseded")?;
@@ -474,8 +488,8 @@ impl Answer {
         let etag = text(headers, ETAG).filter(|etag| !etag.is_empty() && !etag.starts_with("W/")).ok_or("no-etag")?;
         let (part, bytes) = extent(status, headers)?;
         let ranged = status == StatusCode::PARTIAL_CONTENT;
-        if !ranged && read.asked == Asked::Unclear && read.head {
-            // A part by its number may be answered so without saying which bytes it is.
+        if !ranged && matches!(read.asked, Asked::Numbered(_)) {
+            // It may be a part, whose length is not the object's.
             return Err("part-number");
         }
         if !head::is_of_object(headers) {

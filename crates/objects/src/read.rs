@@ -21,6 +21,8 @@ pub enum Asked {
     Whole,
     /// A range.
     Part(Spec),
+    /// The part of a multipart upload that has this number.
+    Numbered(u32),
     /// Something that only the store understands.
     Unclear,
 }
@@ -87,7 +89,12 @@ impl Read {
         match (key, value) {
             ("versionId", Ok(value)) if self.version_id.is_none() => self.version_id = Some(value.as_ref().into()),
             ("versionId", _) => self.bypass = Some("version-id"),
-            ("partNumber", _) => self.asked = Asked::Unclear,
+            ("partNumber", Ok(value)) if self.asked == Asked::Whole => match value.parse() {
+                Ok(number) => self.asked = Asked::Numbered(number),
+                Err(_) => self.bypass = Some("part-number"),
+            },
+            // Twice, or with a range: which of them counts is the store's to say.
+            ("partNumber", _) => self.bypass = Some("part-number"),
             (key, value) if key.starts_with("response-") => {
                 let header = OVERRIDES.iter().find(|(query, _)| *query == key);
                 let value = value.ok().and_then(|value| HeaderValue::from_str(&value).ok());
@@ -154,7 +161,7 @@ mod tests {
         assert_eq!(much.version_id.as_deref(), Some("a/b"));
         assert_eq!((much.asked, much.checksums, much.fresh), (Asked::Part(Spec::From(1, Some(2))), true, true));
         assert_eq!(much.overrides, [(CONTENT_TYPE, HeaderValue::from_static("text/x"))]);
-        assert_eq!(read("partNumber=1", &[]).asked, Asked::Unclear);
+        assert_eq!(read("partNumber=1", &[]).asked, Asked::Numbered(1));
         assert_eq!(read("", &[("range", "bytes=1-2,3-4")]).asked, Asked::Unclear);
         assert_eq!(read("", &[("range", "bytes=1-2"), ("range", "bytes=1-2")]).asked, Asked::Unclear);
     }
@@ -169,6 +176,9 @@ mod tests {
             ("response-else=1", None, "response-headers"),
             ("response-content-type=%0a", None, "response-headers"),
             ("versionId=1&versionId=2", None, "version-id"),
+            ("partNumber=x", None, "part-number"),
+            ("partNumber=1&partNumber=2", None, "part-number"),
+            ("partNumber=1", Some(("range", "bytes=1-2")), "part-number"),
         ] {
             assert_eq!(read(query, header.as_slice()).bypass, Some(bypass), "{query} {header:?}");
         }

@@ -1,7 +1,7 @@
 //! Fetch: the part of a version that the cache lacks, from the store, in the name of the caller who is being answered.
 //!
-//! How: the caller's own request, with `If-Match` of the version's ETag, and `Range` of what is missing. Where the range is signed it stays
-//! as it is, and what comes before the missing part is left out here. The answer is kept on its way.
+//! How: the caller's own request, with `If-Match` of the version's ETag, and `Range` of what is missing. Where the range is signed, or a part is asked
+//! for by its number, it stays as it is, and what comes before the missing part is left out here. The answer is kept on its way.
 //!
 //! Invariant: what is answered is of that version: its ETag, its length and its range are compared, whatever the store thinks of
 //! conditions.
@@ -68,7 +68,7 @@ impl Origin {
         if !headers.contains_key(IF_MATCH) {
             headers.insert(IF_MATCH, HeaderValue::from_str(&self.held.etag)?);
         }
-        if may_change(&self.head.uri, &self.head.headers, &RANGE) {
+        if !self.held.is_numbered && may_change(&self.head.uri, &self.head.headers, &RANGE) {
             headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-{}", part.start, part.end - 1))?);
         }
         let answer = self.backend.read(request).await;

@@ -50,6 +50,29 @@ fn any_range_of_what_is_here_is_a_hit() {
 }
 
 #[test]
+fn a_part_by_its_number_is_a_hit_with_what_the_store_tells_of_parts() {
+    let world = strict();
+    let whole = bytes(1, OBJECT);
+    world.store.put("/b/k", whole.clone());
+    world.get("/b/k", &[]);
+    world.settle();
+    for nth in ["first", "second"] {
+        for (number, part) in [(1, 0..300_000), (4, 900_000..1_000_000)] {
+            // A short answer comes at once when the store is asked which bytes they are.
+            let told = if nth == "first" && number == 4 { "MISS" } else { "HIT" };
+            let answer = world.get(&format!("/b/k?partNumber={number}"), &[]);
+            assert_eq!((answer.status, answer.cache(), answer.header("x-amz-mp-parts-count")), (206, told, "4"));
+            assert_eq!(answer.header("content-range"), format!("bytes {}-{}/{OBJECT}", part.start, part.end - 1));
+            assert!(answer.body == whole[part], "{number}");
+        }
+    }
+    // What is missing of it is asked for by the number too: a range beside that is refused.
+    world.evict(15..16);
+    let answer = world.get("/b/k?partNumber=4", &[]);
+    assert_eq!((answer.status, answer.cache(), answer.body == whole[900_000..]), (206, "PARTIAL", true));
+}
+
+#[test]
 fn small_objects_share_a_page_and_no_byte() {
     let world = strict();
     let object = |at: u64| bytes(at, at * 37 % 9000);

@@ -120,7 +120,10 @@ def multipart():
     do("complete_multipart_upload", Bucket=bucket, Key="parts", UploadId=upload, MultipartUpload={"Parts": parts})
     look("parts")
     look("parts", Range="bytes=5242870-5242890")
-    look("parts", PartNumber=2)
+    for number in (1, 2, 3, 4):
+        look("parts", PartNumber=number)
+        look("parts", PartNumber=number, ChecksumMode="ENABLED")
+    look("parts", PartNumber=2, Range="bytes=0-9")
 
 
 def checksums():

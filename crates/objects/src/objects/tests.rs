@@ -102,6 +102,32 @@ fn what_was_learned_is_confirmed_and_answers_any_part() {
 }
 
 #[test]
+fn a_part_by_its_number_is_what_the_store_said_it_is() {
+    let mut objects = objects(0);
+    let by_number = |number: u32| read(&Method::GET, &format!("/b/k?partNumber={number}"), &[]);
+    learn(&mut objects, 0, &get(&[]), 200, &whole("\"e\"", 100)).expect("kept");
+    assert!(matches!(plan(&mut objects, 1, &by_number(2)), Plan::Learn(_)), "only the store knows its parts");
+    let mut part = whole("\"e\"", 10);
+    part.insert("content-range", "bytes 50-59/100".parse().expect("a value"));
+    part.insert("x-amz-mp-parts-count", "3".parse().expect("a value"));
+    assert_eq!(learn(&mut objects, 2, &by_number(2), 206, &part).expect("kept").part, 50..60);
+    let Plan::Confirm(held) = plan(&mut objects, 3, &by_number(2)) else { panic!("it is known") };
+    assert_eq!((held.part.clone(), held.status.as_u16(), held.is_numbered), (50..60, 206, true));
+    let told = held.told(&by_number(2).0, None);
+    assert_eq!(
+        (&told["content-range"], &told["x-amz-mp-parts-count"]),
+        (&part["content-range"], &part["x-amz-mp-parts-count"])
+    );
+    assert!(matches!(plan(&mut objects, 3, &by_number(3)), Plan::Learn(_)));
+    let Plan::Confirm(held) = plan(&mut objects, 3, &get(&[])) else { panic!("it is known") };
+    assert!(!held.headers.contains_key("x-amz-mp-parts-count"), "that is told of parts");
+    // A store that does not say which bytes a part is.
+    assert!(learn(&mut objects, 4, &by_number(3), 200, &whole("\"e\"", 10)).is_none());
+    let Plan::Confirm(held) = plan(&mut objects, 5, &get(&[])) else { panic!("it is known") };
+    assert_eq!(held.bytes, 100, "the length of a part is not the object's");
+}
+
+#[test]
 fn what_is_told_otherwise_now_is_asked_for_again() {
     let mut objects = objects(0);
     let mut answer = whole("\"e\"", 9);

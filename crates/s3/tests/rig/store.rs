@@ -130,7 +130,17 @@ impl Store {
             return send(back, "304 Not Modified", &headers, b"");
         }
         let length = object.bytes.len();
-        let range = seen.header("range").filter(|_| !self.inner().ignores_ranges).and_then(|it| range_of(it, length));
+        let number = seen.path.split_once("partNumber=").and_then(|(_, number)| number.parse().ok());
+        if number.is_some() && seen.header("range").is_some() {
+            return send(back, "400 Bad Request", &[], b"<Error><Code>InvalidRequest</Code></Error>");
+        }
+        let range = match number {
+            Some(number) => Some(numbered(number, length)),
+            None => seen.header("range").filter(|_| !self.inner().ignores_ranges).and_then(|it| range_of(it, length)),
+        };
+        if number.is_some() {
+            headers.push(("x-amz-mp-parts-count".into(), length.div_ceil(PART_BYTES).to_string()));
+        }
         if range.as_ref().is_some_and(Range::is_empty) {
             return send(back, "416 Range Not Satisfiable", &[], b"<Error><Code>InvalidRange</Code></Error>");
         }
@@ -161,6 +171,14 @@ impl Store {
         }
         Some(())
     }
+}
+
+/// Each object was uploaded in parts of so many.
+pub(crate) const PART_BYTES: usize = 300_000;
+
+fn numbered(number: usize, length: usize) -> Range<usize> {
+    let start = ((number - 1) * PART_BYTES).min(length);
+    start..(start + PART_BYTES).min(length)
 }
 
 /// What S3's chunks have in them, of a body that is sound.
