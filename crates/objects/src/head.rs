@@ -91,12 +91,12 @@ pub(crate) fn last_modified(headers: &HeaderMap) -> Option<HttpDate> {
 impl Heads {
     /// The store answered a request of that kind so.
     pub(crate) fn learn(&mut self, kind: Kind, headers: &HeaderMap) {
-        self.of[place(kind)] = Some(Arc::new(self.to_keep(headers)));
+        self.of[place(kind)] = Some(Arc::new(self.kept_of(headers)));
     }
 
     /// The store answered a request of the part with that number so: it is these bytes.
     pub(crate) fn learn_numbered(&mut self, number: u32, checksums: bool, part: &Range<u64>, headers: &HeaderMap) {
-        let kept = self.to_keep(headers);
+        let kept = self.kept_of(headers);
         if self.numbered.len() == NUMBERED_MAX && !self.numbered.contains_key(&(number, checksums)) {
             return;
         }
@@ -107,7 +107,7 @@ impl Heads {
     }
 
     /// What of an answer's headers is kept.
-    fn to_keep(&mut self, headers: &HeaderMap) -> HeaderMap {
+    fn kept_of(&mut self, headers: &HeaderMap) -> HeaderMap {
         let mut kept = headers.clone();
         for name in &OF_ONE_ANSWER {
             kept.remove(name);

@@ -18,6 +18,7 @@ use crate::catalogue::{Catalogue, Identity, Known, Name, VersionId};
 use crate::change::{Change, Changes, Stamp};
 use crate::condition::Verdict;
 use crate::head::{self, Kind, Of};
+use crate::multipart::Uploads;
 use crate::permit::{Permits, Who};
 use crate::policy::{Policies, Policy, PolicyRow};
 use crate::range::content_range;
@@ -54,6 +55,7 @@ pub struct ObjectsConfig {
 pub struct Objects {
     pub(crate) catalogue: Catalogue,
     pub(crate) changes: Changes,
+    pub(crate) uploads: Uploads,
     permits: Permits,
     policies: Policies,
 }
@@ -206,6 +208,7 @@ impl Objects {
         Self {
             catalogue: Catalogue::new(ring, config.versions_max),
             changes: Changes::default(),
+            uploads: Uploads::default(),
             permits: Permits::new(config.versions_max),
             policies: Policies::new(Vec::new(), config.metadata_ttl_ns),
         }

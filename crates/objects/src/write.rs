@@ -10,14 +10,16 @@
 //! meanwhile (the store's order of the two is not known). What the store tells with the object is not known from an
 //! upload: the first read asks for it, as every read that is not believed without asking.
 //!
-//! Limits: one request that has all of the object, and says how long it is. Parts of a multipart upload, copies, forms, appends and uploads with a
-//! customer's key go around.
+//! A part of a multipart upload is kept likewise, until its upload is completed ([`crate::multipart`]).
+//!
+//! Limits: one request that says how long it is. Copies, forms, appends and uploads with a customer's key go around.
 //!
 //! Rejected: to compare the MD5 of what passed with the ETag (a fifth of the rate, and only some ETags are one); to guess from the
 //! upload what the store will tell with the object (it adds and leaves out as it likes).
 
 use crate::catalogue::Name;
 use crate::change::Stamp;
+use crate::multipart::Part;
 use crate::objects::{Kept, Objects, VERSION_ID, text};
 use crate::read::has_customer_key;
 use crate::signed::may_change;
@@ -91,6 +93,8 @@ pub enum Framing {
 pub struct Write {
     /// Of what.
     pub name: Name,
+    /// If it is a part only.
+    pub part: Option<Part>,
     /// Its length.
     pub bytes: u64,
     /// How they come.
@@ -103,8 +107,15 @@ pub struct Writing {
     /// Where its bytes belong: all of them.
     pub kept: Kept,
     name: Name,
-    alone: Stamp,
+    belongs: Belongs,
     asked_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Belongs {
+    /// It is the object, while nobody else changes it.
+    Object(Stamp),
+    Part(Part),
 }
 
 impl Write {
@@ -119,7 +130,9 @@ impl Write {
         headers: &HeaderMap,
     ) -> Result<Self, &'static str> {
         let name = target.name.clone().filter(|_| *method == Method::PUT).ok_or("change")?;
-        if !pairs(query).all(|(key, _)| key == "x-id" || key.starts_with("X-Amz-")) {
+        let part = Part::of(query);
+        let is_of_part = |key: &str| part.is_some() && (key == "partNumber" || key == "uploadId");
+        if !pairs(query).all(|(key, _)| key == "x-id" || key.starts_with("X-Amz-") || is_of_part(key)) {
             return Err("change");
         }
         if let Some((_, why)) = OTHER.iter().find(|(name, _)| headers.contains_key(name)) {
@@ -134,7 +147,7 @@ impl Write {
             Framing::AwsChunked => DECODED_LENGTH,
         };
         let bytes = only(headers, &length).and_then(|it| it.parse().ok()).ok_or("no-length")?;
-        Ok(Self { name, bytes, framing })
+        Ok(Self { name, part, bytes, framing })
     }
 }
 
@@ -163,12 +176,18 @@ impl Objects {
     /// # Errors
     /// Why there is none: no room now, or somebody else changes the name too.
     pub fn writing(&mut self, now_ns: u64, write: &Write) -> Result<Writing, &'static str> {
-        let alone = self.changes.alone(&write.name).ok_or("changed-meanwhile")?;
+        let belongs = match &write.part {
+            Some(part) => {
+                self.part_begins(&write.name, part);
+                Belongs::Part(part.clone())
+            }
+            None => Belongs::Object(self.changes.alone(&write.name).ok_or("changed-meanwhile")?),
+        };
         let id = self.catalogue.reserve(&write.name, write.bytes).ok_or("no-room")?;
         let (_, addresses) = self.catalogue.get(id).ok_or("no-room")?;
         let start = addresses.start;
         let kept = Kept { id, start, part: 0..write.bytes, bytes: write.bytes, is_known: false };
-        Ok(Writing { kept, name: write.name.clone(), alone, asked_ns: now_ns })
+        Ok(Writing { kept, name: write.name.clone(), belongs, asked_ns: now_ns })
     }
 
     /// The store answered an upload that had all its bytes. To be said before [`Self::changed`].
@@ -188,7 +207,11 @@ impl Objects {
             return Err("status");
         }
         let etag = text(headers, ETAG).filter(|etag| !etag.is_empty() && !etag.starts_with("W/")).ok_or("no-etag")?;
-        if self.changes.alone(&writing.name) != Some(writing.alone) {
+        let alone = match &writing.belongs {
+            Belongs::Part(part) => return self.part_wrote(&writing.kept, &writing.name, part, etag),
+            Belongs::Object(alone) => *alone,
+        };
+        if self.changes.alone(&writing.name) != Some(alone) {
             return Err("changed-meanwhile");
         }
         let id = writing.kept.id;

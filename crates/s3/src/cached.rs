@@ -5,14 +5,16 @@
 
 use crate::counts::Counts;
 use crate::flight::Flights;
+use crate::multipart::ASSEMBLIES_MAX;
 use crate::pool::Pool;
 use crate::small::Small;
 use forebay_core::{BLOCK_BYTES, PROBE_PAGES_MAX, Residency};
-use forebay_objects::{Held, Kept, Notes, Objects, ObjectsConfig, PolicyRow, VersionId};
+use forebay_objects::{Assembly, Held, Kept, Notes, Objects, ObjectsConfig, PolicyRow, VersionId};
 use hyper::body::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// How often it is looked whether addresses are to be cleaned.
 const CLEAN_PERIOD: Duration = Duration::from_secs(1);
@@ -44,13 +46,16 @@ pub(crate) struct Cached {
     pub(crate) flights: Arc<Flights>,
     pub(crate) small: Small,
     pub(crate) counts: Arc<Counts>,
+    /// Objects that are to be put together.
+    pub(crate) assemblies: Sender<Assembly>,
     notes: Mutex<Notes>,
     objects: Mutex<Objects>,
     started: Instant,
 }
 
 impl Cached {
-    pub(crate) fn new(config: CacheConfig, counts: Arc<Counts>) -> Arc<Self> {
+    /// With what is to be put together ([`crate::multipart::assemble`]).
+    pub(crate) fn new(config: CacheConfig, counts: Arc<Counts>) -> (Arc<Self>, Receiver<Assembly>) {
         let of_objects = ObjectsConfig {
             space_bytes: config.space_bytes,
             page_bytes: u64::from(config.page_bytes),
@@ -59,16 +64,19 @@ impl Cached {
             metadata_ttl_ns: config.metadata_ttl.as_nanos() as u64,
         };
         let objects = Objects::with_policies(&of_objects, config.policies);
-        Arc::new(Self {
+        let (assemblies, to_assemble) = channel(ASSEMBLIES_MAX);
+        let cached = Arc::new(Self {
             pool: config.pool,
             page_bytes: u64::from(config.page_bytes),
             flights: Arc::default(),
             small: Small::new(config.small_bytes),
             counts,
+            assemblies,
             notes: Mutex::default(),
             objects: Mutex::new(objects),
             started: Instant::now(),
-        })
+        });
+        (cached, to_assemble)
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

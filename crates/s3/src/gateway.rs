@@ -11,6 +11,7 @@ use crate::backend::{BackEnd, BackEndError};
 use crate::cached::{CacheConfig, Cached};
 use crate::counts::Counts;
 use crate::failure::{self, Failure};
+use crate::multipart::assemble;
 use crate::operator::Operator;
 use crate::serving::Serving;
 use crate::verify::VerifyConfig;
@@ -110,10 +111,12 @@ impl Gateway {
             .build()
             .map_err(GatewayError::Start)?;
         let counts = Arc::new(Counts::default());
-        let cached = config.cache.clone().map(|cache| Cached::new(cache, Arc::clone(&counts)));
-        if let Some(cached) = &cached {
-            runtime.spawn(Arc::clone(cached).clean());
-        }
+        let cached = config.cache.clone().map(|cache| {
+            let (cached, to_assemble) = Cached::new(cache, Arc::clone(&counts));
+            runtime.spawn(Arc::clone(&cached).clean());
+            runtime.spawn(assemble(Arc::clone(&cached), to_assemble));
+            cached
+        });
         let places = Arc::new(Semaphore::new(config.connections_max));
         let operator = Operator {
             cached: cached.clone(),

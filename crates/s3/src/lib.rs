@@ -23,6 +23,7 @@ mod flight;
 mod gateway;
 mod hit;
 mod keep;
+mod multipart;
 mod on_the_way;
 mod operator;
 mod outgoing;

@@ -24,6 +24,7 @@ use crate::fetch::Origin;
 use crate::flight::Lead;
 use crate::hit::Hit;
 use crate::keep::Keeping;
+use crate::multipart::{Completion, Copied};
 use crate::outgoing::{Outgoing, Signatures};
 use crate::passing::Passing;
 use crate::reading::Arriving;
@@ -31,8 +32,8 @@ use crate::small::SMALL_BYTES_MAX;
 use crate::through::{Through, Upload};
 use crate::verify::{self, unix_s};
 use forebay_objects::{
-    Change, Confirmed, Gate, Held, Kept, Learned, Learning, Note, Plan, Read, Refused, Target, Token, Verb, Who, Write,
-    WriteMode, lifetime_s,
+    Change, Completing, Confirmed, Gate, Held, Kept, Learned, Learning, Note, Plan, Read, Refused, Target, Token, Verb,
+    Who, Write, WriteMode, lifetime_s,
 };
 use http_body_util::{BodyExt, Either};
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
@@ -45,7 +46,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// The body of a request that HTTP's library carries to the store: the client's.
-pub(crate) type Sent = Either<Outgoing, Through>;
+pub(crate) type Sent = Either<Outgoing, Either<Through, Copied>>;
 
 /// An answer's first bytes are on their way when its head is here: no more than these are not worth to be called off, since that ends the connection.
 const COMES_AT_ONCE_BYTES: u64 = 128 << 10;
@@ -176,13 +177,45 @@ impl Serving {
         };
         let change = cached.objects().changing(target);
         let changing = Changing { cached: Arc::clone(cached), change };
-        let answer = match mode {
-            Err(why) => self.pass(request, why).await?,
-            Ok(WriteMode::Around) => self.pass(request, "change").await?,
-            Ok(WriteMode::Through) => self.through(cached, target, request).await?,
+        let completing = cached.objects().completing(cached.now_ns(), request.method(), target, uri.query());
+        let answer = match (mode, completing) {
+            (Ok(_), Some(completing)) => self.complete(cached, completing, request).await?,
+            (mode, _) => self.changed(cached, target, mode, request).await?,
         };
         // A store may answer 200 before it is done, and say in the body how it went.
         Ok(answer.map(|body| Until { body, _changing: changing }.boxed_unsync()))
+    }
+
+    async fn changed(
+        &self,
+        cached: &Arc<Cached>,
+        target: &Target,
+        mode: Result<WriteMode, &'static str>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, BackEndError> {
+        match mode {
+            Err(why) => self.pass(request, why).await,
+            Ok(WriteMode::Around) => self.pass(request, "change").await,
+            Ok(WriteMode::Through) => self.through(cached, target, request).await,
+        }
+    }
+
+    /// What completes an upload of which parts were kept.
+    async fn complete(
+        &self,
+        cached: &Arc<Cached>,
+        completing: Completing,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, BackEndError> {
+        let (head, body) = outgoing(request).into_parts();
+        let (completion, body) = Completion::begin(cached, completing, body);
+        let answer = match self.asked(Request::from_parts(head, Either::Right(Either::Right(body)))).await? {
+            Ok(answer) => bypassed(answer.map(|body| streamed(Passing::library(body))), "change"),
+            Err(faulty) => return Ok(faulty),
+        };
+        let (head, body) = answer.into_parts();
+        let body = completion.answered(head.status, &head.headers, body).boxed_unsync();
+        Ok(Response::from_parts(head, body))
     }
 
     /// An upload, if it is one; kept on its way, if it can be.
@@ -201,7 +234,7 @@ impl Serving {
             Ok(begun) => begun,
             Err((why, body)) => return self.send(Request::from_parts(head, body), why).await,
         };
-        let answer = match self.asked(Request::from_parts(head, Either::Right(body))).await? {
+        let answer = match self.asked(Request::from_parts(head, Either::Right(Either::Left(body)))).await? {
             Ok(answer) => answer,
             Err(faulty) => return Ok(faulty),
         };

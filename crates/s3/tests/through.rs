@@ -75,8 +75,56 @@ fn an_upload_around_leaves_nothing_here() {
     }
     let answer = put(&world, "/b/k", &[("x-forebay-write", "sideways")], &bytes(1, 9));
     assert_eq!(answer.status, 400);
-    let parts = put(&world, "/b/k?partNumber=1&uploadId=x", &[THROUGH], &bytes(1, 9));
-    assert_eq!(parts.header("cache-status"), "forebay; fwd=bypass; detail=change");
+}
+
+/// Uploads parts, and completes the upload with them.
+fn multipart(world: &World, path: &str, parts: &[Vec<u8>]) {
+    let mut rows = String::new();
+    for (number, part) in (1..).zip(parts) {
+        let answer = put(world, &format!("{path}?partNumber={number}&uploadId=x"), &[THROUGH], part);
+        assert_eq!((answer.status, answer.header("cache-status")), (200, "forebay; fwd=method; stored"));
+        rows += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag></Part>", answer.header("etag"));
+    }
+    let asked = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
+    let answer = ask(world.gateway.address(), "POST", &format!("{path}?uploadId=x"), &[], asked.as_bytes());
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn what_was_uploaded_in_parts_is_read_from_the_cache_as_one_object() {
+    let world = World::new(Duration::ZERO);
+    for (at, lengths) in [&[300_000, 300_000, 12_345][..], &[65_536, 1], &[700_001], &[5, 70_000, 1]].iter().enumerate()
+    {
+        let parts: Vec<Vec<u8>> = lengths.iter().zip(1..).map(|(length, seed)| bytes(seed, *length)).collect();
+        let (path, whole) = (format!("/b/{at}"), parts.concat());
+        multipart(&world, &path, &parts);
+        world.settle();
+        let read = world.get(&path, &[]);
+        let told = if whole.len() > 128 << 10 { "HIT" } else { "MISS" };
+        assert_eq!((read.status, read.cache(), read.body == whole), (200, told, true), "{lengths:?}");
+        assert!(world.get(&path, &[]).body == whole);
+        assert!(world.store.inner().objects[&path].bytes[..] == whole[..], "the store has it too");
+    }
+}
+
+#[test]
+fn of_a_part_that_was_evicted_the_rest_of_the_object_is_kept() {
+    let world = World::new(Duration::ZERO);
+    let part =
+        |number: u64| put(&world, &format!("/b/k?partNumber={number}&uploadId=x"), &[THROUGH], &bytes(number, 327_680));
+    let etags: Vec<String> = (1..=3).map(|number| part(number).header("etag").to_owned()).collect();
+    // The second one's pages.
+    world.evict(5..10);
+    let rows: String = (1..)
+        .zip(etags)
+        .map(|(number, etag)| format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"))
+        .collect();
+    let asked = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
+    let whole = [bytes(1, 327_680), bytes(2, 327_680), bytes(3, 327_680)].concat();
+    assert_eq!(ask(world.gateway.address(), "POST", "/b/k?uploadId=x", &[], asked.as_bytes()).status, 200);
+    world.settle();
+    let read = world.get("/b/k", &[]);
+    assert_eq!((read.status, read.cache(), read.body == whole), (200, "PARTIAL", true));
 }
 
 #[test]

@@ -63,8 +63,8 @@ def read_twice(name, body, what, **extra):
         check(answer["Body"].read() == body, f"{what}: the gateway has other bytes")
         same = [{name: value for name, value in it.items() if name not in OWN} for it in (headers, headers_of(direct))]
         check(same[0] == same[1], f"{what}, read {nth}: {same[0]} and not {same[1]}")
-        expected = "MISS" if nth == 0 and len(body) <= 128 << 10 else "HIT"
-        check(headers["x-cache"] in (expected, "MISS") if not body else headers["x-cache"] == expected, f"{what}, read {nth}: {headers['x-cache']}")
+        expected = ("HIT",) if nth else ("MISS",) if len(body) <= 128 << 10 else ("HIT",)
+        check(headers["x-cache"] in (expected if body else ("HIT", "MISS")), f"{what}, read {nth}: {headers['x-cache']}")
 
 
 class Signer(S3SigV4Auth):
@@ -110,19 +110,44 @@ def chunked(name, body, checksum=None, framing=lambda text: text):
     return send(name, signed(name, headers, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"), text)
 
 
+def until_all_is_kept(name, upload):
+    """What finds no room at the moment is left out: five times are enough."""
+    for attempt in range(5):
+        upload()
+        if headers_of(gateway.get_object(Bucket="bucket", Key=name))["x-cache"] == "HIT":
+            return
+    check(False, f"of {name} not all is kept, five times")
+
+
+def by_parts(name, bodies):
+    def upload():
+        upload, parts = gateway.create_multipart_upload(Bucket="bucket", Key=name)["UploadId"], []
+        # The last one comes first.
+        for number, body in reversed(list(enumerate(bodies, 1))):
+            part = gateway.upload_part(Bucket="bucket", Key=name, UploadId=upload, PartNumber=number, Body=body)
+            check(told(part) == STORED, f"a part: {told(part)}")
+            parts.insert(0, {"PartNumber": number, "ETag": part["ETag"]})
+        gateway.complete_multipart_upload(Bucket="bucket", Key=name, UploadId=upload, MultipartUpload={"Parts": parts})
+
+    until_all_is_kept(name, upload)
+    read_twice(name, b"".join(bodies), "by parts", ChecksumMode="ENABLED")
+
+
 def uploads():
     gateway.create_bucket(Bucket="bucket")
     gateway.create_bucket(Bucket="other")
     for length in (0, 1, 5000, 130 << 10, 5 * MIB - 1, 20 * MIB):
         name, body = f"o{length}", content(length)
         extra = {"ContentType": "text/x", "Metadata": {"a": "b"}, "CacheControl": "max-age=5", "ContentDisposition": "inline"}
-        for attempt in range(5):
+
+        def put():
             answer = gateway.put_object(Bucket="bucket", Key=name, Body=body, **extra)
             check(told(answer) == STORED, f"{length}: {told(answer)}")
-            if length <= MIB or headers_of(gateway.get_object(Bucket="bucket", Key=name))["x-cache"] == "HIT":
-                break
+
+        if length <= MIB:
+            put()
         else:
-            check(False, f"of {length} bytes not all is kept, five times")
+            until_all_is_kept(name, put)
         read_twice(name, body, f"{length} bytes", ChecksumMode="ENABLED")
     body = content(3 * MIB)
     status, status_told, text = chunked("chunked", body)
@@ -142,12 +167,11 @@ def uploads():
     read_twice("versions", second, "a version", ChecksumMode="ENABLED")
     read_twice("versions", first, "an older version", VersionId=version, ChecksumMode="ENABLED")
     # By parts, and where no policy says so.
-    upload = gateway.create_multipart_upload(Bucket="bucket", Key="parts")["UploadId"]
-    part = gateway.upload_part(Bucket="bucket", Key="parts", UploadId=upload, PartNumber=1, Body=content(5 * MIB))
-    check(told(part) == AROUND, f"a part: {told(part)}")
-    parts = [{"PartNumber": 1, "ETag": part["ETag"]}]
-    gateway.complete_multipart_upload(Bucket="bucket", Key="parts", UploadId=upload, MultipartUpload={"Parts": parts})
-    check(gateway.get_object(Bucket="bucket", Key="parts")["Body"].read() == content(5 * MIB), "by parts")
+    by_parts("parts", [content(5 * MIB), content(6 * MIB), content(12_345)])
+    # As every client does it: several parts at one time.
+    body = content(33 * MIB + 7)
+    until_all_is_kept("file", lambda: gateway.upload_fileobj(io.BytesIO(body), "bucket", "file"))
+    read_twice("file", body, "a file", ChecksumMode="ENABLED")
     check(told(gateway.put_object(Bucket="other", Key="o", Body=b"x")) == AROUND, "no policy")
     # A request chooses itself, whether it signs that or not.
     for event in ("before-sign", "before-send"):

@@ -57,8 +57,12 @@ fn an_upload_of_a_whole_object_says_how_long_it_is() {
     );
     assert_eq!(put("", &[length, CHUNKED, ("x-amz-decoded-content-length", "3")]), Ok((3, Framing::AwsChunked)));
     assert_eq!(put("", &[CHUNKED, ("x-amz-decoded-content-length", "3")]), Ok((3, Framing::AwsChunked)));
+    assert_eq!(put("partNumber=1&uploadId=2", &[length]), Ok((9, Framing::Plain)));
     for (query, given, why) in [
-        ("partNumber=1&uploadId=2", &[length][..], "change"),
+        ("partNumber=1", &[length][..], "change"),
+        ("partNumber=0&uploadId=2", &[length], "change"),
+        ("partNumber=1&partNumber=2&uploadId=2", &[length], "change"),
+        ("uploadId=2", &[length], "change"),
         ("tagging", &[length], "change"),
         ("", &[length, ("x-amz-copy-source", "/b/l")], "copy"),
         ("", &[length, ("x-amz-write-offset-bytes", "3")], "append"),

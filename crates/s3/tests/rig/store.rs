@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) breaks: Option<(usize, u32)>,
     /// Bodies are sent in pieces with this pause between.
     pub(crate) pause: Duration,
+    /// Of uploads that are not completed, by path and number.
+    pub(crate) parts: BTreeMap<(String, u32), Vec<u8>>,
     /// Uploads are answered with 500.
     pub(crate) refuses_uploads: bool,
     /// Ranges are not understood.
@@ -115,8 +117,20 @@ impl Store {
                 return send(back, "500 Internal Server Error", &[], b"<Error><Code>InternalError</Code></Error>");
             }
             let body = if seen.header("x-amz-decoded-content-length").is_some() { unchunked(&body) } else { body };
+            if let Some(number) = part_number(seen) {
+                let etag = format!("\"p{number}-{}\"", body.len());
+                self.inner().parts.insert((path, number as u32), body);
+                return send(back, "200 OK", &[("ETag".into(), etag)], b"");
+            }
             let etag = self.put(&path, body);
             return send(back, "200 OK", &[("ETag".into(), etag)], b"");
+        }
+        if seen.method == "POST" && seen.path.contains("uploadId=") {
+            // Of all parts: a test completes with what it has sent.
+            let parts = std::mem::take(&mut self.inner().parts);
+            let etag = self.put(&path, parts.into_values().flatten().collect());
+            let told = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
+            return send(back, "200 OK", &[], told.as_bytes());
         }
         let Some(object) = self.inner().objects.get(&path).cloned() else {
             return send(back, "404 Not Found", &[], b"<Error><Code>NoSuchKey</Code></Error>");
@@ -130,7 +144,7 @@ impl Store {
             return send(back, "304 Not Modified", &headers, b"");
         }
         let length = object.bytes.len();
-        let number = seen.path.split_once("partNumber=").and_then(|(_, number)| number.parse().ok());
+        let number = part_number(seen);
         if number.is_some() && seen.header("range").is_some() {
             return send(back, "400 Bad Request", &[], b"<Error><Code>InvalidRequest</Code></Error>");
         }
@@ -175,6 +189,11 @@ impl Store {
 
 /// Each object was uploaded in parts of so many.
 pub(crate) const PART_BYTES: usize = 300_000;
+
+fn part_number(seen: &Seen) -> Option<usize> {
+    let (_, number) = seen.path.split_once("partNumber=")?;
+    number.split('&').next()?.parse().ok()
+}
 
 fn numbered(number: usize, length: usize) -> Range<usize> {
     let start = ((number - 1) * PART_BYTES).min(length);
