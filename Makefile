@@ -1,11 +1,11 @@
 # What people and CI run. Everything is built under target/ (or CARGO_TARGET_DIR).
-.PHONY: help demo demo-s3 test test-ceph test-conformance bench experiments soak fmt lint docs deps clean
+.PHONY: help demo demo-s3 test test-ceph test-clients test-conformance bench experiments soak fmt lint docs deps clean
 
 help:
 	@echo "make demo   see the gain: a slow back end, a cached volume, and hits that are split (half a minute)"
 	@echo "make demo-s3  an S3 store behind a slow link, the gateway before it, and what boto3 sees (some seconds)"
 	@echo "make test   everything that CI runs; the last line counts what passed, failed and was skipped"
-	@echo "make test-ceph | test-conformance  the gateway before Ceph RGW (root); other people's suites (some minutes each)"
+	@echo "make test-ceph | test-clients | test-conformance  the gateway before Ceph RGW (root); Spark; other people's suites (some minutes each)"
 	@echo "make bench  every benchmark in bench/, against its peers (nearly two hours)"
 	@echo "make experiments  every experiment in full; writes docs/results"
 	@echo "make soak   an hour of load: memory and descriptors must not grow; a write-back log crashed 100,000 times, and as often below a cache"
@@ -25,7 +25,7 @@ demo-s3:
 test: deps
 	@scripts/test
 
-test-ceph test-conformance: deps
+test-ceph test-clients test-conformance: deps
 	@scripts/deps $(@:test-%=%)
 	cargo build --locked -p forebay-cli
 	@tests/outside/run --of $(@:test-%=%)

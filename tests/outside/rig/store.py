@@ -24,7 +24,8 @@ def made(script, seconds, *words):
 
 
 def s3_clients(which="common"):
-    """The directory of boto3's python, aws, s3cmd and rclone; of pyarrow's and s3fs' python if it is "data"."""
+    """The directory of boto3's python, aws, s3cmd and rclone; of pyarrow's and s3fs' python if it is "data", of
+    pyspark's if it is "spark"."""
     return made("s3-clients", 280, which)
 
 
