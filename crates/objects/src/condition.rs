@@ -60,6 +60,13 @@ impl Conditions {
         *self == Self::default()
     }
 
+    /// Whether they do no more than name the version, if that. Then `If-None-Match` may be added: where both name the same one, 304 says that it still
+    /// is.
+    #[must_use]
+    pub fn only_name_a_version(&self) -> bool {
+        *self == Self { if_match: self.if_match.clone(), ..Self::default() }
+    }
+
     /// For the version of that ETag and time.
     #[must_use]
     pub fn judge(&self, etag: &str, last_modified: Option<HttpDate>) -> Verdict {
@@ -145,6 +152,21 @@ mod tests {
             (&[("if-match", "\"a\""), ("if-match", "\"b\"")], Unclear),
         ] {
             assert_eq!(judge(given), verdict, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn who_names_a_version_may_have_other_conditions() {
+        for (given, only) in [
+            (&[][..], true),
+            (&[("if-match", "\"a\"")], true),
+            (&[("if-match", "\"a\""), ("if-match", "\"a\"")], false),
+            (&[("if-match", "\"a\""), ("if-none-match", "\"b\"")], false),
+            (&[("if-match", "\"a\""), ("if-modified-since", THEN)], false),
+            (&[("if-unmodified-since", THEN)], false),
+            (&[("if-range", "\"a\"")], false),
+        ] {
+            assert_eq!(Conditions::of(&crate::headers(given)).only_name_a_version(), only, "{given:?}");
         }
     }
 

@@ -254,8 +254,8 @@ impl Objects {
         };
         match is_allowed && now_ns < linked_ns.saturating_add(ttl_ns) {
             true => Plan::Serve(held, linked_ns),
-            // An own condition is the store's to judge, and what has no bytes costs the store no more than being asked.
-            false if read.head || !read.conditions.is_empty() => Plan::Learn(learning),
+            // An own condition is the store's to judge, unless it names this version; what has no bytes costs the store no more than being asked.
+            false if read.head || !held.has_body() || !read.conditions.only_name_a_version() => Plan::Learn(learning),
             false => Plan::Confirm(held),
         }
     }

@@ -262,7 +262,7 @@ impl Serving {
         }
         let mut leading = None;
         let question = || (read.name.clone(), read.version_id.clone(), read.asked);
-        let is_alone = read.head || !read.conditions.is_empty();
+        let is_alone = read.head || !read.conditions.only_name_a_version();
         let mut here = here_of(&cached, &read, &plan).await;
         if matches!(here, Here::No) && !is_alone {
             match cached.flights.lead(question()).await {
@@ -309,6 +309,10 @@ impl Serving {
         let answer = self.backend.read(request).await;
         self.counts.asked(Purpose::Confirm, &answer);
         let answer = answer?;
+        if answer.status() == StatusCode::PRECONDITION_FAILED {
+            // It may be for the condition that was added, if the client has one of its own.
+            return self.learn(asked, held.learning).await;
+        }
         if answer.status() != StatusCode::NOT_MODIFIED {
             return Ok(asked.learned(answer, held.learning).await);
         }

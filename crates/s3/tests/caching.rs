@@ -142,6 +142,28 @@ fn with_a_ttl_the_store_is_not_asked_again_by_the_same_caller() {
 }
 
 #[test]
+fn who_names_the_version_gets_a_hit_and_who_names_another_what_the_store_says() {
+    let world = strict();
+    let whole = bytes(1, OBJECT);
+    let etag = world.store.put("/b/k", whole.clone());
+    let named = [("If-Match", etag.as_str())];
+    for cache in ["MISS", "HIT"] {
+        let answer = world.get("/b/k", &named);
+        assert_eq!((answer.status, answer.cache(), answer.body == whole), (200, cache, true));
+        world.settle();
+    }
+    assert_eq!(world.store.seen().len(), 2, "one round trip each");
+    // What is here is no longer the newest.
+    world.store.put("/b/k", bytes(2, OBJECT));
+    let answer = world.get("/b/k", &named);
+    assert_eq!((answer.status, answer.cache()), (412, "BYPASS"));
+    let ours: Vec<_> = world.store.seen().iter().map(|it| it.header("if-none-match").is_some()).collect();
+    assert_eq!(ours, [true, false], "the store might have meant our condition");
+    let answer = world.get("/b/k", &[("If-Match", "\"other\"")]);
+    assert_eq!((answer.status, answer.cache(), world.store.seen().len()), (412, "BYPASS", 1));
+}
+
+#[test]
 fn a_write_through_the_gateway_is_seen_at_once_despite_the_ttl() {
     let world = World::new(Duration::from_secs(600));
     world.store.put("/b/k", bytes(1, OBJECT));

@@ -96,7 +96,14 @@ fn what_was_learned_is_confirmed_and_answers_any_part() {
         assert_eq!(told.get(name).expect(name), value);
     }
     assert!(matches!(plan(&mut objects, 1, &get(&[("range", "bytes=100000-")])), Plan::Learn(_)), "the store says 416");
-    assert!(matches!(plan(&mut objects, 1, &get(&[("if-match", "\"e\"")])), Plan::Learn(_)), "the store judges");
+    assert!(matches!(plan(&mut objects, 1, &get(&[("if-match", "\"e\"")])), Plan::Confirm(_)), "the same question");
+    for own in [
+        ("if-match", "\"other\""),
+        ("if-none-match", "\"other\""),
+        ("if-unmodified-since", "Tue, 01 Jan 2030 00:00:01 GMT"),
+    ] {
+        assert!(matches!(plan(&mut objects, 1, &get(&[own])), Plan::Learn(_)), "the store judges {own:?}");
+    }
     assert!(matches!(plan(&mut objects, 1, &read(&Method::HEAD, "/b/k", &[])), Plan::Learn(_)));
     assert!(matches!(plan(&mut objects, 1, &get(&[("origin", "x")])), Plan::Pass("cross-origin")));
 }
