@@ -10,9 +10,10 @@
 use crate::body::Failed;
 use crate::reading::{Arriving, Links};
 use crate::verify;
+use forebay_objects::may_change;
 use forebay_signature::StoreKey;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use hyper::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
@@ -151,6 +152,7 @@ where
     /// What leaves is of no client's connection, and signed by who has a key of its own.
     fn leave(&self, head: &mut Parts) {
         keep_end_to_end(&mut head.headers);
+        expect_nothing(head);
         if let Some(key) = &self.key {
             verify::sign(key, &self.authority, head);
         }
@@ -223,6 +225,21 @@ fn keep_end_to_end(headers: &mut HeaderMap) {
     }
     for name in ["keep-alive", "proxy-connection"] {
         headers.remove(name);
+    }
+}
+
+/// Takes out `Expect`, which the gateway answers itself.
+///
+/// A store that says no without a 100 takes what comes next for a request, but what comes is the body. So where the client signed the header, nothing
+/// else is asked on that connection.
+fn expect_nothing(head: &mut Parts) {
+    if !head.headers.contains_key(EXPECT) {
+        return;
+    }
+    if may_change(&head.uri, &head.headers, &EXPECT) {
+        head.headers.remove(EXPECT);
+    } else {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 

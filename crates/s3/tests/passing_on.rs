@@ -145,6 +145,25 @@ fn an_answer_arrives_as_it_left_and_while_it_comes() {
     assert_eq!(answer.body(5), b"67890");
 }
 
+/// A store that says no at once, and takes whatever follows for the next request.
+#[test]
+fn a_body_is_never_the_next_request_to_a_store_that_does_not_wait_for_it() {
+    for signed in [false, true] {
+        let no = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_vec();
+        let (address, seen) = store(vec![no.clone(), no]);
+        let gateway = gateway(address, |_| ());
+        let names = if signed { "expect;host" } else { "host" };
+        let put = format!(
+            "PUT /b/k HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\
+             Authorization: AWS4-HMAC-SHA256 Credential=A, SignedHeaders={names}, Signature=0\r\n\r\nbar"
+        );
+        let _answer = asked(&gateway, put.as_bytes());
+        let (head, _) = seen.recv_timeout(PATIENCE).expect("it arrived");
+        let says = |text: &str| head.iter().any(|line| line.eq_ignore_ascii_case(text));
+        assert_eq!((says("expect: 100-continue"), says("connection: close")), (signed, signed), "{head:?}");
+    }
+}
+
 #[test]
 fn an_upload_may_take_longer_than_an_answer() {
     let (address, seen) = store(vec![b"HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\n\r\n".to_vec()]);
