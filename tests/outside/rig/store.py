@@ -25,7 +25,7 @@ def made(script, seconds, *words):
 
 def s3_clients(which="common"):
     """The directory of boto3's python, aws, s3cmd and rclone; of pyarrow's and s3fs' python if it is "data", of
-    pyspark's if it is "spark"."""
+    pyspark's if it is "spark", of tests' if it is "suite"."""
     return made("s3-clients", 280, which)
 
 
@@ -52,6 +52,8 @@ class Store:
 
     # See s3/transcript.py.
     lacks = ()
+    # The id of the user that KEY is of.
+    owner = KEY
 
     def __init__(self, rig, name="store", host=None):
         self.rig, self.name, self.host = rig, name, host
@@ -86,6 +88,10 @@ class Store:
             secret, "--role", "user",
         )
 
+    def principal(self, key):
+        """What a policy calls that user."""
+        return key
+
     def _answers(self):
         check(self.process.alive(), f"versitygw ended: {self.process.tail()}")
         return listens(self.port, self.address)
@@ -118,6 +124,7 @@ class CephStore:
     """Ceph's RGW with a cluster of one daemon each, on this machine; needs root."""
 
     lacks = ()
+    owner = "owner"
 
     def __init__(self, rig):
         need("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
@@ -133,6 +140,15 @@ class CephStore:
     def start(self):
         self.rig.at_end(self.stop)
         run(SCRIPTS / "ceph-up", self.directory, self.port, free_port(), KEY, SECRET, seconds=240)
+
+    def user(self, key, secret):
+        """Somebody else with an account, of that name."""
+        words = ("--uid", key, "--display-name", key, "--access-key", key, "--secret-key", secret)
+        run("radosgw-admin", "user", "create", *words, seconds=120, env={"CEPH_CONF": str(self.directory / "ceph.conf")})
+
+    def principal(self, key):
+        """What a policy calls that user."""
+        return f"arn:aws:iam:::user/{key}"
 
     def stop(self):
         pids = [int(path.read_text()) for path in (self.directory / "run").glob("*.pid")]
