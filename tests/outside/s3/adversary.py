@@ -1,6 +1,6 @@
-"""Somebody who wants what is cached for others: run with the gateway's address and a mode, by the clients' own python. The modes: `strict` and
-`ttl`; `verify` and `verify-ttl`, where the gateway has the keys and the other may read vault/shared and write below vault/drop/;
-`revoked`, where the owner's key is gone and the other has read everything.
+"""Somebody who wants what is cached for others: run with the gateway's address, a mode, two pairs of keys, and what a policy of the store calls the
+other one, by the clients' own python. The modes: `strict` and `ttl`; `verify` and `verify-ttl`, where the gateway has the keys and the other may
+read vault/shared and write below vault/drop/; `revoked`, where the owner's key is gone and the other has read everything.
 
 The owner has read everything through the gateway, so all of it is in the cache. Each attempt prints what it was, and ends the program if a
 byte of the secret came out.
@@ -20,7 +20,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.client import Config
 from botocore.credentials import Credentials
 
-address, mode, owner_key, owner_secret, other_key, other_secret = sys.argv[1:7]
+address, mode, owner_key, owner_secret, other_key, other_secret, other_principal = sys.argv[1:8]
 endpoint = f"http://{address}"
 OWNER, OTHER = Credentials(owner_key, owner_secret), Credentials(other_key, other_secret)
 SECRET = b"the secret of the owner " * 400
@@ -160,7 +160,7 @@ denied("anonymous, a name before the gateway's", "/secret", {"Host": f"vault.{ad
 def with_policies_of_the_store():
     """What is public is read by all, and no longer when it is not."""
     everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::vault/public"}
-    one = {"Effect": "Allow", "Principal": {"AWS": [other_key]}, "Action": "s3:GetObject", "Resource": "arn:aws:s3:::vault/shared"}
+    one = {"Effect": "Allow", "Principal": {"AWS": [other_principal]}, "Action": "s3:GetObject", "Resource": "arn:aws:s3:::vault/shared"}
     owner.put_bucket_policy(Bucket="vault", Policy=policy(everybody, one))
     request = signed("GET", "/vault/shared", OTHER)
     for _ in range(2):
