@@ -433,7 +433,7 @@ impl Cache {
     /// An order ended.
     fn done(&mut self, now_ns: u64, id: OpId, result: Result<(), IoError>, crcs: &[u32], actions: &mut Actions) {
         let op = self.ops.end(id);
-        self.measured(now_ns, &op);
+        self.measured(now_ns, &op, result);
         if op.role.on_disk() {
             self.disk_answered(&op, result, now_ns, actions);
         }

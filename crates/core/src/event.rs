@@ -77,4 +77,6 @@ pub enum IoError {
     Unsupported,
     /// The back end may have lost writes it acknowledged: what a flush promised does not hold.
     Lost,
+    /// The device does not give these bytes (they changed there, or it has enough to do). It is well: others are not affected.
+    Declined,
 }

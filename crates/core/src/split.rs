@@ -8,7 +8,8 @@
 //! 2. What the back end gives is held against the checksums of the slot. If they differ the back end is right (it was
 //!    changed behind the cache, or the slot is bad): its bytes are the answer, the slot's blocks are dropped and counted.
 //! 3. A split read that fails is read from its slot, one that is late from both ([`crate::hedge`]), and the back end is
-//!    left alone for a while: hits go on when the back end is gone.
+//!    left alone for a while: hits go on when the back end is gone. One that the back end declines is read from its slot,
+//!    and says nothing of the others.
 //!
 //! A request of up to [`WHOLE_BYTES_MAX`] goes one way as a whole: its parts end together. Larger ones are split by part.
 //! A hit served by the back end writes nothing to the cache disk.
@@ -88,7 +89,12 @@ impl Cache {
                     self.requests.part_mut(id).from_backend |= differ;
                 }
             }
-            Err(_) => self.fail_over(now_ns, id, slot, (blocks, held), actions),
+            Err(error) => {
+                if error != IoError::Declined {
+                    self.suspend_split(now_ns, id);
+                }
+                self.fail_over(now_ns, id, slot, (blocks, held), actions);
+            }
         }
         self.fetch_answered(now_ns, id, actions);
     }
@@ -127,7 +133,6 @@ impl Cache {
         (blocks, held): (BlockMask, BlockMask),
         actions: &mut Actions,
     ) {
-        self.suspend_split(now_ns, id);
         if self.requests.part(id).hedge.is_some() {
             self.requests.part_mut(id).failed |= blocks;
             return;
@@ -164,11 +169,15 @@ impl Cache {
     }
 
     /// A measured order ended.
-    pub(crate) fn measured(&mut self, now_ns: u64, op: &Op) {
+    pub(crate) fn measured(&mut self, now_ns: u64, op: &Op, result: Result<(), IoError>) {
         let Some(Load { volume, path, kind, bytes, in_flight }) = op.load else { return };
         if let Some(splitter) = &mut self.volumes[volume.index()].splitter {
             let latency_ns = now_ns.saturating_sub(op.start_ns);
-            splitter.ended(&Done { path, kind, bytes, now_ns, latency_ns, in_flight });
+            let done = Done { path, kind, bytes, now_ns, latency_ns, in_flight };
+            match result {
+                Err(IoError::Declined) => splitter.declined(&done),
+                _ => splitter.ended(&done),
+            }
         }
     }
 

@@ -111,6 +111,22 @@ fn a_split_read_that_fails_comes_from_its_slot_and_the_back_end_is_left_alone_fo
 }
 
 #[test]
+fn a_split_read_that_is_declined_comes_from_its_slot_and_the_next_is_asked_of_the_back_end_all_the_same() {
+    let mut w = slots_only(BACKEND_ONLY);
+    for page in 0..2 {
+        w.read(page, page * PAGE, 4096);
+        assert_eq!((slot_reads(&w), backend_reads(&w)), (0, 1));
+        w.answer(Err(IoError::Declined), is!(Action::ReadBackend { .. }));
+        assert_eq!(slot_reads(&w), 1);
+        w.settle();
+        assert_eq!(w.replies.get(&page), Some(&Ok(())));
+    }
+    assert_eq!(w.cache.stats().volumes[0].split_failovers, 0);
+    let state = w.cache.split_state(w.now_ns, VOLUME).expect("it is split");
+    assert_eq!((state.in_flight, state.is_suspended), ([0; 4], false));
+}
+
+#[test]
 fn hits_go_on_when_the_back_end_is_silent() {
     let mut w = slots_only(BACKEND_ONLY);
     w.read(1, 0, 4096);

@@ -112,19 +112,29 @@ impl Meter {
         counts.in_flight
     }
 
-    /// It ended, well or not.
-    pub fn ended(&mut self, done: &Done) {
+    /// It ended without having moved a byte: it counts nowhere.
+    pub fn declined(&mut self, done: &Done) {
+        self.left(done);
+    }
+
+    fn left(&mut self, done: &Done) {
         let counts = &mut self.paths[done.path.index()];
         assert!(
             counts.in_flight.all > 0 && counts.in_flight_bytes >= u64::from(done.bytes),
             "what did not start ended"
         );
         counts.in_flight.all -= 1;
+        counts.in_flight.reads -= u32::from(done.kind != Use::Write);
         counts.in_flight_bytes -= u64::from(done.bytes);
+    }
+
+    /// It ended, well or not.
+    pub fn ended(&mut self, done: &Done) {
+        self.left(done);
         if done.kind == Use::Write {
             return;
         }
-        counts.in_flight.reads -= 1;
+        let counts = &mut self.paths[done.path.index()];
         counts.ended += 1;
         counts.ended_bytes += u64::from(done.bytes);
         counts.latency_ns += done.latency_ns;
@@ -173,6 +183,17 @@ mod tests {
         assert_eq!((tick.elapsed_ns, tick.block_bytes()), (100, Some(4_096)));
         assert_eq!((meter.in_flight(Path::DISK), meter.in_flight_bytes(Path::BACKEND)), (of(1, 1), 8_192));
         assert_eq!(meter.tick(200).paths, [PathTick::default(); PATHS_MAX]);
+    }
+
+    #[test]
+    fn what_is_declined_was_in_flight_and_is_counted_nowhere_else() {
+        let mut meter = Meter::new(0);
+        let (path, kind) = (Path::BACKEND, Use::Hit);
+        let in_flight = meter.started(path, 4_096, kind);
+        meter.declined(&Done { path, kind, bytes: 4_096, now_ns: 60, latency_ns: 50, in_flight });
+        assert_eq!((meter.in_flight(path), meter.in_flight_bytes(path)), (InFlight::default(), 0));
+        let counted = meter.tick(100).paths[path.index()];
+        assert_eq!((counted.requests, counted.bytes, counted.latency_ns), (0, 0, 0));
     }
 
     #[test]

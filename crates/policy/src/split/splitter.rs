@@ -240,6 +240,11 @@ impl Splitter {
         }
     }
 
+    /// It ended without bytes, and says nothing of what the path delivers.
+    pub fn declined(&mut self, done: &Done) {
+        self.meter.declined(done);
+    }
+
     /// A read of the back end failed, or was given up.
     pub fn suspend(&mut self, now_ns: u64) {
         self.suspended_until_ns = now_ns + SUSPEND_NS;
