@@ -45,7 +45,7 @@ pub struct Identity {
 
 impl Identity {
     /// What is uploaded has no ETag until the store has told it.
-    fn is_provisional(&self) -> bool {
+    pub(crate) fn is_provisional(&self) -> bool {
         self.etag.is_empty()
     }
 }
@@ -172,6 +172,13 @@ impl Catalogue {
         let version = self.versions.get(&id)?;
         let start = version.range.start;
         Some((&version.identity, start..start + version.identity.bytes))
+    }
+
+    /// The version that was given an address, and all addresses that it was given: whole blocks.
+    pub(crate) fn at(&self, address: u64) -> Option<(VersionId, &Identity, Range<u64>)> {
+        let (_, id) = self.by_start.range(..=address).next_back()?;
+        let version = &self.versions[id];
+        version.range.contains(&address).then(|| (*id, &version.identity, version.range.clone()))
     }
 
     /// What is told with the version's bytes; `None` if it was dropped.

@@ -8,6 +8,7 @@
 //! version are, [`permit`] whom the store said yes to, [`change`] which names are being changed, [`head`] what is
 //! told with the bytes. [`Selection`] and [`Notes`] are for an operator who asks what is known, and why something was not kept.
 //! [`write`] says which uploads are kept on their way, [`aws_chunked`] which of their bytes are the object's;
+//! [`Stretch`] leads from addresses back to an object;
 //! [`policy`] has what was configured for some objects, [`event`] what a store tells of changes past the gateway.
 //! Where the gateway itself says who may, a request comes through the [`gate`] first: [`need`] is what it has to be
 //! granted, [`grant`] what a key is.
@@ -33,6 +34,7 @@ mod read;
 mod ring;
 mod selection;
 mod signed;
+mod stretch;
 mod target;
 mod write;
 
@@ -55,6 +57,7 @@ pub use read::{Asked, Read};
 pub use ring::Ring;
 pub use selection::{Selection, SelectionError};
 pub use signed::may_change;
+pub use stretch::{Judged, Stretch};
 pub use target::{Target, Verb};
 pub use write::{Framing, UnknownMode, Write, WriteMode, Writing};
 

@@ -463,7 +463,7 @@ pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 /// Which bytes an answer has, of how many; or why it does not say.
-fn extent(status: StatusCode, headers: &HeaderMap) -> Result<(Range<u64>, u64), &'static str> {
+pub(crate) fn extent(status: StatusCode, headers: &HeaderMap) -> Result<(Range<u64>, u64), &'static str> {
     let length: u64 = text(headers, CONTENT_LENGTH).and_then(|it| it.parse().ok()).ok_or("no-length")?;
     let (part, bytes) = match status {
         StatusCode::OK => (0..length, length),

@@ -31,6 +31,12 @@ pub fn encoded_path(decoded: &[u8]) -> String {
     }
 }
 
+/// A name or a value of these bytes.
+#[must_use]
+pub fn word(decoded: &[u8]) -> String {
+    percent_encode(decoded, WORD).to_string()
+}
+
 /// A name of a query and its value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
@@ -52,15 +58,15 @@ impl Pair {
 pub fn pairs(query: Option<&str>) -> impl Iterator<Item = Pair> {
     let pairs = query.unwrap_or("").split('&').filter(|it| !it.is_empty());
     pairs.map(|pair| match pair.split_once('=') {
-        Some((name, value)) => Pair { name: word(name), value: Some(word(value)) },
-        None => Pair { name: word(pair), value: None },
+        Some((name, value)) => Pair { name: spelled(name), value: Some(spelled(value)) },
+        None => Pair { name: spelled(pair), value: None },
     })
 }
 
-fn word(text: &str) -> String {
+fn spelled(text: &str) -> String {
     let spaced: Vec<u8> = text.bytes().map(|it| if it == b'+' { b' ' } else { it }).collect();
     let decoded: Cow<'_, [u8]> = percent_decode(&spaced).into();
-    percent_encode(&decoded, WORD).to_string()
+    word(&decoded)
 }
 
 /// A query as it is sent; `None` if nothing is left of it.
