@@ -4,6 +4,7 @@
 //! cleans addresses before they are given out again.
 
 use crate::counts::Counts;
+use crate::device::StoreReads;
 use crate::flight::Flights;
 use crate::multipart::ASSEMBLIES_MAX;
 use crate::pool::Pool;
@@ -20,10 +21,12 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 const CLEAN_PERIOD: Duration = Duration::from_secs(1);
 
 /// How objects are cached.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CacheConfig {
     /// Where the bytes are.
     pub pool: Pool,
+    /// What the shard reads from the store, where it may.
+    pub reads: Option<StoreReads>,
     /// Bytes of the object space.
     pub space_bytes: u64,
     /// Bytes of a page.

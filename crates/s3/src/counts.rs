@@ -54,9 +54,24 @@ pub(crate) enum Purpose {
     Confirm,
     /// What the cache lacks.
     Fetch,
+    /// What the cache disk has, too: by its addresses.
+    Split,
 }
 /// Of [`Purpose`], in order.
-pub const PURPOSES: [&str; 3] = ["pass", "confirm", "fetch"];
+pub const PURPOSES: [&str; 4] = ["pass", "confirm", "fetch", "split"];
+
+/// How a read by addresses ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressed {
+    /// With its bytes.
+    Served,
+    /// The store has another version by now, or there is none at these addresses.
+    Declined,
+    /// The store was no help.
+    Failed,
+}
+/// Of [`Addressed`], in order.
+pub const ADDRESSED: [&str; 3] = ["served", "declined", "failed"];
 
 /// The first bucket of durations ends at this power of two, in nanoseconds; 25 follow, and one for the rest.
 const OCTAVE_MIN: u32 = 10;
@@ -69,6 +84,7 @@ pub(crate) struct Counts {
     reasons: [AtomicU64; REASONS.len()],
     sent_bytes: [AtomicU64; SOURCES.len()],
     asked: [AtomicU64; PURPOSES.len()],
+    addressed: [AtomicU64; ADDRESSED.len()],
     away: AtomicU64,
     late: AtomicU64,
     waited: AtomicU64,
@@ -93,7 +109,7 @@ pub struct DurationCounts {
 }
 
 /// A look at the counts. Arrays are in the order of the names: [`OPERATIONS`], [`OUTCOMES`], [`CLASSES`], [`REASONS`], [`SOURCES`],
-/// [`PURPOSES`].
+/// [`PURPOSES`], [`ADDRESSED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Requests answered.
@@ -104,7 +120,9 @@ pub struct Counted {
     pub sent_bytes: [u64; SOURCES.len()],
     /// Requests to the store.
     pub asked: [u64; PURPOSES.len()],
-    /// Of them, those that found no store.
+    /// Pages that were read by addresses, or were to be.
+    pub addressed: [u64; ADDRESSED.len()],
+    /// Of the requests, those that found no store.
     pub away: u64,
     /// And those that it did not begin to answer in time.
     pub late: u64,
@@ -190,6 +208,11 @@ impl Counts {
         }
     }
 
+    /// So many pages were read by their addresses, or were to be.
+    pub(crate) fn addressed(&self, how: Addressed, pages: usize) {
+        add(&self.addressed[how as usize], pages as u64);
+    }
+
     /// A request waits for what another one brings.
     pub(crate) fn waits(&self) {
         add(&self.waited, 1);
@@ -213,6 +236,7 @@ impl Counts {
             reasons: gets(&self.reasons),
             sent_bytes: gets(&self.sent_bytes),
             asked: gets(&self.asked),
+            addressed: gets(&self.addressed),
             away: get(&self.away),
             late: get(&self.late),
             waited: get(&self.waited),

@@ -8,6 +8,7 @@
 //! in the sockets' buffers, no more.
 
 use crate::backend::{BackEnd, BackEndError};
+use crate::by_address;
 use crate::cached::{CacheConfig, Cached};
 use crate::counts::Counts;
 use crate::failure::{self, Failure};
@@ -37,7 +38,7 @@ const UNSENT_BYTES_MAX: u32 = 128 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How a gateway is set up.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GatewayConfig {
     /// Where it listens; port 0: any.
     pub listen: SocketAddr,
@@ -111,10 +112,14 @@ impl Gateway {
             .build()
             .map_err(GatewayError::Start)?;
         let counts = Arc::new(Counts::default());
-        let cached = config.cache.clone().map(|cache| {
+        let cached = config.cache.take().map(|mut cache| {
+            let reads = cache.reads.take();
             let (cached, to_assemble) = Cached::new(cache, Arc::clone(&counts));
             runtime.spawn(Arc::clone(&cached).clean());
             runtime.spawn(assemble(Arc::clone(&cached), to_assemble));
+            if let Some(reads) = reads {
+                runtime.spawn(by_address::serve(Arc::clone(&cached), Arc::clone(&backend), reads));
+            }
             cached
         });
         let places = Arc::new(Semaphore::new(config.connections_max));

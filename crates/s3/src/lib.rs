@@ -8,14 +8,17 @@
 //! [`reading`] does for objects; [`hit`] is a body from the cache, [`fetch`] gets what that lacks, [`passing`] is one from the store, which [`keep`] keeps on its way,
 //! [`through`] an upload that is; [`events`] is told of changes past it;
 //! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
+//! [`device`] is the store as the shard sees it, by addresses, and [`by_address`] reads it.
 //! [`verify`] says who may, where the store does not; [`outgoing`] is a client's body on its way.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod body;
+mod by_address;
 mod cached;
 mod counts;
+mod device;
 mod events;
 mod failure;
 mod fetch;
@@ -38,7 +41,8 @@ mod verify;
 
 pub use backend::{BackEnd, BackEndError, check_address};
 pub use cached::CacheConfig;
-pub use counts::{CLASSES, Counted, DurationCounts, OPERATIONS, OUTCOMES, PURPOSES, SOURCES};
+pub use counts::{ADDRESSED, CLASSES, Counted, DurationCounts, OPERATIONS, OUTCOMES, PURPOSES, SOURCES};
+pub use device::{StoreDevice, StoreReads};
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use operator::{Extent, Figures, Forgotten, Found, Located, Operator, Place, VERSIONS_MAX};
 pub use pool::{Lease, Page, Pool, PoolFront};

@@ -56,7 +56,7 @@ fn requests_and_bytes_count_where_they_came_from() {
     assert_eq!((cache, fetched), (2 * OBJECT - gap, gap));
     assert_eq!(copy, 5000 + 100);
     assert!(passed >= OBJECT + 5000 + 100, "{passed}");
-    assert_eq!(counted.asked, [6, 4, 1]);
+    assert_eq!(counted.asked, [6, 4, 1, 0]);
     assert_eq!((counted.away, counted.late, counted.refused), (0, 0, 0));
     let answers: u64 = counted.requests.iter().flatten().flatten().sum();
     let durations: u64 = counted.durations.iter().flat_map(|it| &it.buckets).map(|it| it.1).sum();

@@ -78,6 +78,7 @@ impl Before {
         let cache = CacheConfig {
             policies: Vec::new(),
             pool: shard.pool.clone(),
+            reads: None,
             space_bytes: VOLUME_BYTES,
             page_bytes: PAGE_BYTES,
             versions_max: 1000,

@@ -24,6 +24,7 @@ use hyper::Response;
 use hyper::body::{Bytes, Incoming};
 use hyper::http::request::Parts;
 use link::{Link, Opened};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -136,6 +137,24 @@ impl Links {
         idle.push((link, now));
         drop(idle);
         drop(closed);
+    }
+}
+
+impl Arriving {
+    /// Fills these bytes with the next ones, if so many are still to come.
+    ///
+    /// # Errors
+    /// When they do not come, or are not counted.
+    pub(crate) async fn fill(&mut self, mut into: &mut [u8]) -> Result<(), Failed> {
+        let Self::Counted(counted) = self else { return Err("the store's answer does not say how long it is".into()) };
+        if counted.left() < into.len() as u64 {
+            return Err("the store's answer is too short".into());
+        }
+        while !into.is_empty() {
+            let received = poll_fn(|context| counted.poll_into(context, into)).await?;
+            into = &mut into[received..];
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod shard;
 pub(crate) mod store;
 
+use forebay_core::SplitConfig;
 use forebay_objects::{PolicyRow, Token};
 use forebay_s3::{CacheConfig, Gateway, GatewayConfig, VerifyConfig};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
@@ -35,6 +36,13 @@ impl World {
     /// With keys of the gateway's own.
     pub(crate) fn verifying(metadata_ttl: Duration, verify: VerifyConfig) -> Self {
         Self::start(metadata_ttl, Some(verify), Vec::new())
+    }
+
+    /// With a cache disk, and hits on it split so.
+    pub(crate) fn splitting(metadata_ttl: Duration, split: SplitConfig) -> Self {
+        let (store, shard) = (Store::start(), Running::splitting(split));
+        let gateway = gateway(store.address(), &shard, metadata_ttl, None, Vec::new());
+        Self { store, gateway, shard }
     }
 
     fn start(metadata_ttl: Duration, verify: Option<VerifyConfig>, policies: Vec<PolicyRow>) -> Self {
@@ -89,6 +97,7 @@ pub(crate) fn gateway(
         verify,
         cache: Some(CacheConfig {
             pool: shard.pool.clone(),
+            reads: shard.reads.lock().expect("no thread died").take(),
             space_bytes: VOLUME_BYTES,
             page_bytes: PAGE_BYTES,
             versions_max: 1000,

@@ -44,6 +44,10 @@ pub(crate) struct Inner {
     pub(crate) parts: BTreeMap<(String, u32), Vec<u8>>,
     /// Uploads are answered with 500.
     pub(crate) refuses_uploads: bool,
+    /// Connections end when something is asked.
+    pub(crate) is_away: bool,
+    /// Every answer comes so late.
+    pub(crate) delay: Duration,
     /// Ranges are not understood.
     pub(crate) ignores_ranges: bool,
     next_etag: u64,
@@ -99,6 +103,11 @@ impl Store {
         let mut stream = BufReader::new(stream);
         while let Some((seen, body)) = request(&mut stream) {
             self.inner().seen.push(seen.clone());
+            let delay = self.inner().delay;
+            std::thread::sleep(delay);
+            if self.inner().is_away {
+                return;
+            }
             if self.answer(&seen, body, &mut back).is_none() {
                 return;
             }
