@@ -31,6 +31,9 @@ pub const SPLITS: &[&str] = &[
     "netcas-demand",
     "expected-delay",
 ];
+/// Those of them that need no profile: the store is not measured.
+pub const OBJECT_SPLITS: &[&str] =
+    &["off", "cache-only", "backend-only", "static", "climb", "orthus", "expected-delay"];
 /// The log levels.
 pub const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 
@@ -173,6 +176,13 @@ pub const KEYS: &[Key] = &[
         "What a store has to know to tell of objects that were changed past the gateway: `POST /.forebay/events` with \
          `Authorization: Bearer TOKEN` or `?token=TOKEN`. Without it that is no place of the gateway's. Write `${VARIABLE}` to keep it out \
          of the file."),
+    key("s3.split.policy", Kind::Choice(OBJECT_SPLITS), Default("off"),
+        "Which hits of objects on the cache disk the store serves, as `volume.split.policy`. It needs a key of the gateway's own (`signature = \
+         \"verify\"`), and costs requests and bytes that stores may bill."),
+    key("s3.split.disk_percent", Kind::Count(0, 100), Optional,
+        "With `static`: the share of hits that the cache disk serves, in per cent."),
+    key("s3.split.backend_bytes_per_second_max", Kind::Rate, Optional,
+        "Hits take no more than this from the store. Default: any amount."),
     key("s3.policy.match", Kind::Name(1, PATTERN_BYTES_MAX), Required,
         "Which objects: `BUCKET/KEY`, where `*` stands for any text, `/` included, and `?` for one byte; `BUCKET` is all of a bucket. Of each \
          setting the first row that matches and says it is taken."),
@@ -323,7 +333,10 @@ mod tests {
 
     #[test]
     fn splits_are_those_of_the_cache() {
-        assert!(SPLITS.iter().copied().eq(forebay_core::SplitKind::NAMED.map(|(name, _)| name)));
+        let known = forebay_core::SplitKind::NAMED;
+        assert!(SPLITS.iter().copied().eq(known.map(|(name, _)| name)));
+        let without_profile = known.iter().filter(|(_, kind)| !kind.needs_profile());
+        assert!(OBJECT_SPLITS.iter().eq(without_profile.map(|(name, _)| name)));
     }
 
     #[test]

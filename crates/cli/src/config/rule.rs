@@ -8,7 +8,7 @@ use super::disk::{DiskSettings, look};
 use super::problem::{Place, Report};
 use super::s3_keys;
 use super::scope::Scope;
-use super::settings::log_bytes;
+use super::settings::{OBJECT_SPLIT, SplitKeys, VOLUME_SPLIT, log_bytes};
 use super::unit::{Complaint, size, size_rounded};
 use crate::budget::{self, Budget, DiskLayout};
 use crate::profile::ProfileFile;
@@ -43,11 +43,12 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], repor
     s3(global, report);
     s3_policies(global, policies, report);
     let verify = s3_keys(global, report);
+    s3_split(global, report);
     count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
     for volume in volumes {
-        split(volume, report);
+        split(volume, VOLUME_SPLIT, report);
         profile(volume, report);
         connections(volume, report);
     }
@@ -293,6 +294,9 @@ fn s3(global: &Scope, report: &mut Report) {
         "s3.connections_max",
         "s3.timeout",
         "s3.events_token",
+        "s3.split.policy",
+        "s3.split.disk_percent",
+        "s3.split.backend_bytes_per_second_max",
     ];
     if global.address("s3.listen").is_none() {
         for path in keys.into_iter().filter(|path| global.is_given(path) && !global.is_bad("s3.listen")) {
@@ -381,6 +385,22 @@ fn s3_keys(global: &Scope, report: &mut Report) -> Option<VerifyConfig> {
                 None
             }
         },
+    }
+}
+
+/// What is read for a hit has to be signed by the gateway itself.
+fn s3_split(global: &Scope, report: &mut Report) {
+    if global.address("s3.listen").is_none() {
+        return;
+    }
+    split(global, OBJECT_SPLIT, report);
+    let is_on = global.choice("s3.split.policy").is_some_and(|policy| policy != "off");
+    if is_on && global.choice("s3.signature") == Some("forward") {
+        let complaint = Complaint::new(
+            "without a key of its own at the store the gateway leaves every hit to the cache disk",
+            "set signature = \"verify\", or remove this",
+        );
+        report.warning(global.place("s3.split.policy"), complaint);
     }
 }
 
@@ -489,15 +509,15 @@ fn is_this_server(backend: &Backend, global: &Scope) -> bool {
     }
 }
 
-fn split(volume: &Scope, report: &mut Report) {
-    let is_static = volume.choice("volume.split.policy") == Some("static");
-    let has_share = volume.is_given("volume.split.disk_percent");
+fn split(scope: &Scope, [policy, disk_percent, _]: SplitKeys, report: &mut Report) {
+    let is_static = scope.choice(policy) == Some("static");
+    let has_share = scope.is_given(disk_percent);
     if is_static && !has_share {
         let complaint = Complaint::new("a static split needs its share", "give disk_percent, such as 70");
-        report.error(volume.place("volume.split.policy"), complaint);
+        report.error(scope.place(policy), complaint);
     } else if has_share && !is_static {
         let complaint = Complaint::new("only a static split has a share", "remove it, or set policy = \"static\"");
-        report.warning(volume.place("volume.split.disk_percent"), complaint);
+        report.warning(scope.place(disk_percent), complaint);
     }
 }
 

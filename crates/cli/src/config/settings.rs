@@ -88,6 +88,8 @@ pub struct S3Settings {
     pub timeout_ns: u64,
     /// Of who tells of changes past the gateway.
     pub events_token: Option<Token>,
+    /// How hits of objects on the cache disk are split.
+    pub split: SplitConfig,
     /// How some objects are treated, the first row first.
     pub policies: Vec<PolicyRow>,
 }
@@ -187,6 +189,7 @@ impl Settings {
             let name = sound(path, global.choice(path));
             name.parse::<PolicyKind>().unwrap_or_else(|error| panic!("{path}: {error}"))
         };
+        let s3 = S3Settings::of(global, policies, found.verify);
         Self {
             cache: CacheSettings {
                 disk: found.disk,
@@ -208,7 +211,6 @@ impl Settings {
                 tcp: global.address("listen.tcp"),
             },
             admin: global.address("admin.listen"),
-            s3: S3Settings::of(global, policies, found.verify),
             limits: LimitSettings {
                 clients_max: number("limits.clients_max") as u32,
                 cache: Limits {
@@ -216,12 +218,7 @@ impl Settings {
                     hedge_floor_ns: number("limits.hedge_after"),
                     disk_errors_max: number("limits.disk_errors_max") as u32,
                     disk_timeout_ns: number("limits.disk_timeout"),
-                    // The cache has one deadline for all; a volume's own is its device's.
-                    backend_timeout_ns: volumes
-                        .iter()
-                        .filter_map(|volume| volume.number("volume.timeout"))
-                        .max()
-                        .unwrap_or(0),
+                    backend_timeout_ns: backend_timeout_ns(s3.as_ref(), volumes),
                     ..Limits::default()
                 },
             },
@@ -230,13 +227,23 @@ impl Settings {
                 json: global.choice("log.format") == Some("json"),
             },
             volumes: volumes.iter().map(VolumeSettings::of).collect(),
+            s3,
         }
     }
+}
+
+/// The cache has one deadline for all; a back end's own is its device's. A store that hits are not split over is not the cache's.
+fn backend_timeout_ns(s3: Option<&S3Settings>, volumes: &[Scope]) -> u64 {
+    let of_volumes = volumes.iter().filter_map(|volume| volume.number("volume.timeout"));
+    let of_store = s3.filter(|s3| s3.split.kind != SplitKind::Off).map(|s3| s3.timeout_ns);
+    of_volumes.chain(of_store).max().unwrap_or(0)
 }
 
 impl S3Settings {
     fn of(global: &Scope, policies: &[Scope], verify: Option<VerifyConfig>) -> Option<Self> {
         let number = |path| sound(path, global.number(path));
+        // Nobody but a client could sign what is read.
+        let split = if verify.is_some() { split_of(global, OBJECT_SPLIT) } else { SplitConfig::default() };
         Some(Self {
             listen: global.address("s3.listen")?,
             backend: sound("s3.backend", global.name("s3.backend")).to_owned(),
@@ -246,6 +253,7 @@ impl S3Settings {
             connections_max: number("s3.connections_max") as u32,
             timeout_ns: number("s3.timeout"),
             events_token: global.name("s3.events_token").map(Token::of),
+            split,
             policies: policies.iter().map(policy_of).collect(),
         })
     }
@@ -281,7 +289,7 @@ impl VolumeSettings {
             weight: number("volume.weight") as u32,
             connections: number("volume.connections") as u32,
             timeout_ns: number("volume.timeout"),
-            split: split_of(scope),
+            split: split_of(scope, VOLUME_SPLIT),
             profile: scope.path("volume.split.profile").map(Into::into),
             paced: Paced::of(scope, "volume.paced.rate", "volume.paced.latency"),
         }
@@ -309,13 +317,17 @@ fn log_policy(volume: &Scope) -> LogPolicy {
     }
 }
 
-fn split_of(scope: &Scope) -> SplitConfig {
-    let disk_permil = scope.number("volume.split.disk_percent").map_or(1000, |percent| percent as u16 * 10);
-    let kind = scope.choice("volume.split.policy").and_then(|name| SplitKind::from_name(name, disk_permil));
-    SplitConfig {
-        kind: sound("volume.split.policy", kind),
-        backend_bytes_per_second_max: scope.number("volume.split.backend_bytes_per_second_max").unwrap_or(0),
-    }
+/// The keys of a split: its policy, the share of a static one, its budget.
+pub(super) type SplitKeys = [&'static str; 3];
+pub(super) const VOLUME_SPLIT: SplitKeys =
+    ["volume.split.policy", "volume.split.disk_percent", "volume.split.backend_bytes_per_second_max"];
+pub(super) const OBJECT_SPLIT: SplitKeys =
+    ["s3.split.policy", "s3.split.disk_percent", "s3.split.backend_bytes_per_second_max"];
+
+fn split_of(scope: &Scope, [policy, disk_percent, budget]: SplitKeys) -> SplitConfig {
+    let disk_permil = scope.number(disk_percent).map_or(1000, |percent| percent as u16 * 10);
+    let kind = scope.choice(policy).and_then(|name| SplitKind::from_name(name, disk_permil));
+    SplitConfig { kind: sound(policy, kind), backend_bytes_per_second_max: scope.number(budget).unwrap_or(0) }
 }
 
 fn sound<T>(path: &str, value: Option<T>) -> T {

@@ -173,6 +173,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
         events_token: s3.events_token.clone(),
         cache: Some(CacheConfig {
             pool: objects.pool,
+            reads: objects.reads,
             space_bytes: objects.space_bytes,
             page_bytes: settings.cache.page_bytes,
             versions_max: budget::versions_max(settings.cache.memory_bytes) as usize,

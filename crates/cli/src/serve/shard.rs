@@ -12,7 +12,9 @@ use super::mirror::{self, Looked, MIRROR_OPS_MAX};
 use super::runtime::{Paces, StartError, StartOptions};
 use crate::config::Settings;
 use crate::profile::Given;
-use forebay_core::{Cache, CacheConfig, FrameId, Limits as CacheLimits, Profile, SplitConfig, VolumeConfig, VolumeId};
+use forebay_core::{
+    Cache, CacheConfig, FrameId, Limits as CacheLimits, Profile, SplitConfig, SplitKind, VolumeConfig, VolumeId,
+};
 use forebay_engine::attach::{AttachOptions, Attached, Identity, Notice, VolumeFacts, attach, random_side};
 use forebay_engine::device::Device;
 use forebay_engine::devices::absent::Absent;
@@ -22,7 +24,7 @@ use forebay_engine::ring_reactor::RingReactor;
 use forebay_engine::shard::{Command, Shard, ShardDisk, ShardParts};
 use forebay_engine::state::GenerationFile;
 use forebay_nbd::{ConnectionLimits, Export, FrontConfig, InboxSender, NbdFront, inbox};
-use forebay_s3::Pool;
+use forebay_s3::{Pool, StoreDevice, StoreReads};
 use forebay_uring::{Arena, Limits, Wake, monotonic_ns};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
@@ -57,6 +59,8 @@ pub(super) struct Started {
 /// What a gateway needs of the shard.
 pub(super) struct Objects {
     pub(super) pool: Pool,
+    /// What the shard reads from the store, where hits are split.
+    pub(super) reads: Option<StoreReads>,
     pub(super) space_bytes: u64,
 }
 
@@ -137,8 +141,8 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     }
     let attached = attach_disk(settings, options, &backends, identity)?;
     let mut config = cache_config(settings, given, &budget, &backends, attached.as_ref());
-    if settings.s3.is_some() {
-        config.volumes.push(space_config(space_bytes, &config, attached.as_ref()));
+    if let Some(s3) = &settings.s3 {
+        config.volumes.push(space_config(space_bytes, s3.split, &config, attached.as_ref()));
     }
     let cache = Cache::new(config.clone())?;
     assert!(Running::metadata_frames(&config) <= metadata, "frames for records were reserved before they were counted");
@@ -162,12 +166,13 @@ fn build(settings: &Settings, given: &[Given], options: StartOptions) -> Result<
     let (commands, receiver): (SyncSender<Command>, Receiver<Command>) = sync_channel(COMMANDS_MAX);
     let exports = exports(settings, &backends);
     let (mut gateway, mut objects) = (None, None);
-    if settings.s3.is_some() {
+    if let Some(s3) = &settings.s3 {
         let space = VolumeId(backends.devices.len() as u16);
-        backends.devices.push(Box::new(Absent::new(space_bytes)));
+        let (device, reads) = store_device(s3.split, &arena, &wake, space_bytes);
+        backends.devices.push(device);
         let frames_max = budget.s3_frames as usize;
         let (pool, front) = Pool::new(Rc::clone(&arena), space, wake.clone(), page_bytes, frames_max);
-        (gateway, objects) = (Some(front), Some(Objects { pool, space_bytes }));
+        (gateway, objects) = (Some(front), Some(Objects { pool, reads, space_bytes }));
     }
     let parts = ShardParts {
         cache,
@@ -294,7 +299,27 @@ fn space_facts(space_bytes: u64) -> Result<VolumeFacts, StartError> {
     })
 }
 
-fn space_config(space_bytes: u64, config: &CacheConfig, attached: Option<&Attached>) -> VolumeConfig {
+/// What is behind the object space: the store, where hits are split over it and the cache disk. Else nothing: what the cache lacks is for the
+/// gateway to bring, in its caller's name.
+fn store_device(
+    split: SplitConfig,
+    arena: &Rc<Arena>,
+    wake: &Wake,
+    space_bytes: u64,
+) -> (Box<dyn Device>, Option<StoreReads>) {
+    if split.kind == SplitKind::Off {
+        return (Box::new(Absent::new(space_bytes)), None);
+    }
+    let (device, reads) = StoreDevice::new(Rc::clone(arena), wake.clone(), space_bytes);
+    (Box::new(device), Some(reads))
+}
+
+fn space_config(
+    space_bytes: u64,
+    split: SplitConfig,
+    config: &CacheConfig,
+    attached: Option<&Attached>,
+) -> VolumeConfig {
     let id = VolumeId(config.volumes.len() as u16);
     VolumeConfig {
         space: attached.map_or(u32::from(id.0) + 1, |attached| attached.disk.space(id)),
@@ -304,7 +329,7 @@ fn space_config(space_bytes: u64, config: &CacheConfig, attached: Option<&Attach
             .map_or_else(|| CacheConfig::region_bytes_for(space_bytes), |attached| attached.disk.region_bytes(id)),
         in_flight_regions: Vec::new(),
         range_bytes_max: u64::MAX,
-        split: SplitConfig::default(),
+        split,
         profile: Profile::default(),
     }
 }

@@ -104,3 +104,34 @@ fn a_policy_that_cannot_work_is_told_why() {
         "f.toml:196:1: 65 policies are more than 64; each is looked at for each request: join some with `*`\n",
     );
 }
+
+#[test]
+fn a_split_is_for_who_has_a_key_at_the_store() {
+    use std::io::Write;
+    let mut keys = tempfile::NamedTempFile::new().expect("a file");
+    let key = "access_key = \"A\"\nsecret_key = \"hush\"\n";
+    write!(keys, "[store]\n{key}[[client]]\n{key}grants = [\"read *\"]\n").expect("written");
+    let verify = format!("signature = \"verify\"\nkeys = {:?}\n", keys.path());
+    let split = |lines: &str| format!("{GATEWAY}{verify}[s3.split]\n{lines}\n");
+    let s3 = |text: &str| sound(text).s3.clone().expect("a gateway");
+    assert_eq!(s3(&format!("{GATEWAY}{verify}")).split, forebay_core::SplitConfig::default());
+    let settings = sound(&split("policy = \"static\"\ndisk_percent = 70\nbackend_bytes_per_second_max = \"10MiB/s\""));
+    let is = settings.s3.as_ref().expect("a gateway").split;
+    assert_eq!(is.kind, forebay_core::SplitKind::Static { disk_permil: 700 });
+    assert_eq!(is.backend_bytes_per_second_max, 10 << 20);
+    assert_eq!(settings.limits.cache.backend_timeout_ns, 30_000_000_000, "the store is a back end now");
+    let forward = format!("{GATEWAY}[s3.split]\npolicy = \"expected-delay\"\n");
+    assert_eq!(s3(&forward).split.kind, forebay_core::SplitKind::Off);
+    for (text, problem) in [
+        (
+            forward,
+            "f.toml:5:10: warning: without a key of its own at the store the gateway leaves every hit to the cache disk",
+        ),
+        (split("policy = \"static\""), "needs its share"),
+        (split("policy = \"netcas\""), "expected-delay"),
+        (above("s3.split.policy = \"climb\""), "s3.split.policy without a gateway"),
+    ] {
+        let said = said(&text, &Environment::new());
+        assert!(said.contains(problem), "{said}");
+    }
+}
