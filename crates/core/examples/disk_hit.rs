@@ -67,6 +67,7 @@ fn warm_cache(split: SplitKind) -> Cache {
         region_bytes: CacheConfig::region_bytes_for(bytes),
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
+        fetches: true,
         split: SplitConfig { kind: split, ..SplitConfig::default() },
         profile: Profile::default(),
     };

@@ -19,6 +19,7 @@ fn main() {
         region_bytes: CacheConfig::region_bytes_for(1 << 30),
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
+        fetches: true,
         split: forebay_core::SplitConfig::default(),
         profile: forebay_core::Profile::default(),
     };

@@ -68,6 +68,8 @@ pub struct VolumeConfig {
     pub in_flight_regions: Vec<u64>,
     /// The largest trim or zeroing that the back end takes at once.
     pub range_bytes_max: u64,
+    /// Whether what neither tier has is fetched from the back end. Otherwise a read of it fails: somebody else brings it, by a fill.
+    pub fetches: bool,
     /// How its hits on the cache disk are split.
     pub split: SplitConfig,
     /// What its paths deliver alone, for the policies that need to know; may be empty.

@@ -6,6 +6,7 @@
 //!    stream: then the rest of the page too.
 //! 3. Blocks from a slot are checked against their checksums; a bad one is dropped, counted and fetched from the back
 //!    end. So is a slot read that fails. One that takes too long is hedged ([`crate::hedge`]).
+//!    A volume that does not fetch misses ([`crate::config::VolumeConfig::fetches`]) fails those blocks instead.
 //! 4. The blocks are valid now; what came from the back end is offered to the disk tier ([`crate::store`]).
 //!
 //! Invariant: nothing is marked valid while a write of the same block is under way; [`crate::activity`] sees to it.
@@ -84,8 +85,13 @@ impl Cache {
                 self.order_slot_read(now_ns, id, slot, first, count, actions);
             }
         }
-        self.fetch_from_backend(now_ns, id, missing & !in_slot, actions);
-        let path = if missing != in_slot {
+        let absent = missing & !in_slot;
+        if self.fetches(id) {
+            self.fetch_from_backend(now_ns, id, absent, actions);
+        } else {
+            self.requests.part_mut(id).failed |= absent;
+        }
+        let path = if absent != 0 {
             Path::Backend
         } else if split != 0 {
             Path::Split
@@ -93,6 +99,14 @@ impl Cache {
             Path::Disk
         };
         self.count_path(id, path);
+        if self.requests.part(id).ops_left == 0 {
+            self.finish_fetch(now_ns, id, actions);
+        }
+    }
+
+    fn fetches(&self, id: PartId) -> bool {
+        let volume = self.requests.get(id.request()).volume;
+        self.config.volumes[volume.index()].fetches
     }
 
     pub(crate) fn order_slot_read(

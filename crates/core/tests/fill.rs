@@ -51,6 +51,11 @@ struct World {
 }
 
 fn world(seed: u64, slots: u32, kept_frames: u32, mode: WriteMode) -> World {
+    world_that(true, seed, slots, kept_frames, mode)
+}
+
+/// One whose volume fetches what neither tier has, or not.
+fn world_that(fetches: bool, seed: u64, slots: u32, kept_frames: u32, mode: WriteMode) -> World {
     let config = CacheConfig {
         page_bytes: PAGE_BYTES,
         slots,
@@ -69,6 +74,7 @@ fn world(seed: u64, slots: u32, kept_frames: u32, mode: WriteMode) -> World {
             region_bytes: 1 << 20,
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 30,
+            fetches,
             split: SplitConfig::default(),
             profile: forebay_core::Profile::default(),
         }],
@@ -293,6 +299,27 @@ fn a_gap_ends_where_enough_is_here_to_ask_twice() {
     let found = world.probe(0, (second.end + 2) * page);
     assert_eq!((found.leading_bytes, found.gap_bytes), (page, (second.start - 1) * page), "{found:?}");
     assert_eq!(world.leading_and_gap(0, (second.end + 2) * page), (found.leading_bytes, found.gap_bytes));
+}
+
+#[test]
+fn a_volume_that_does_not_fetch_fails_what_it_lacks_and_asks_for_what_rotted() {
+    let mut world = world_that(false, 1, 64, 8, WriteMode::ReadOnly);
+    let page = u64::from(PAGE_BYTES);
+    for at in 0..30 {
+        world.fill(at * page, PAGE_BYTES);
+        world.receive(true);
+        world.end_all();
+    }
+    // Half of it is here.
+    world.step(Event::Read { volume: VOLUME, tag: 0, offset: 29 * page, length: 2 * PAGE_BYTES });
+    world.end_all();
+    assert_eq!((world.refused.take(), world.fetched), (Some(ReplyError::Io), 0));
+    world.read(0, PAGE_BYTES);
+    let slot_read = *world.orders.first_key_value().expect("it is on disk").0;
+    world.end(slot_read, true);
+    world.end_all();
+    assert_eq!(world.fetched, u64::from(PAGE_BYTES / BLOCK_BYTES));
+    assert!(world.reading.is_empty() && world.cache.is_idle());
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn config(slots: u32, disk_policy: PolicyKind) -> CacheConfig {
             region_bytes: CacheConfig::region_bytes_for(1 << 30),
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 30,
+            fetches: true,
             split: forebay_core::SplitConfig::default(),
             profile: forebay_core::Profile::default(),
         }],

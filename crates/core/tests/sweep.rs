@@ -27,6 +27,7 @@ fn config(in_flight_regions: Vec<u64>) -> CacheConfig {
             region_bytes: 1 << 20,
             in_flight_regions,
             range_bytes_max: 1 << 20,
+            fetches: true,
             split: forebay_core::SplitConfig::default(),
             profile: forebay_core::Profile::default(),
         }],

@@ -225,6 +225,7 @@ fn config(disk: &forebay_engine::attach::CacheDisk, bytes: u64) -> CacheConfig {
             region_bytes: disk.region_bytes(VOLUME),
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 30,
+            fetches: true,
             split: forebay_core::SplitConfig::default(),
             profile: forebay_core::Profile::default(),
         }],

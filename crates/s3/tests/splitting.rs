@@ -161,6 +161,18 @@ fn what_rots_on_the_disk_is_read_from_the_store() {
 }
 
 #[test]
+fn what_the_cache_lacks_is_asked_for_in_the_callers_name() {
+    let (world, whole) = with_object(BELIEVED, split(SplitKind::BackendOnly));
+    world.evict(20..30);
+    let before = counted(&world);
+    let answer = world.get("/b/k", &[("x-caller", "one"), ("Range", "bytes=1310720-1966079")]);
+    assert_eq!((answer.status, answer.body == whole[1_310_720..1_966_080]), (206, true));
+    let after = counted(&world);
+    assert_eq!(after.addressed, before.addressed, "nothing is read by addresses");
+    assert!(world.store.seen().iter().all(|it| it.header("x-caller") == Some("one")));
+}
+
+#[test]
 fn small_objects_that_share_a_page_are_their_own() {
     let world = World::splitting(BELIEVED, split(SplitKind::BackendOnly));
     // Larger than what is kept as a copy.

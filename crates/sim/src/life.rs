@@ -313,6 +313,7 @@ fn config(machine: &mut Machine, setup: &LifeSetup, planned: Option<&Plan>) -> C
                 .map_or_else(|| CacheConfig::region_bytes_for(volume.bytes()), |plan| plan.disk.region_bytes(id)),
             in_flight_regions: planned.map_or_else(Vec::new, |plan| plan.in_flight_regions[at].clone()),
             range_bytes_max: 1 << 20,
+            fetches: true,
             split: setup.splits[at],
             profile: forebay_core::Profile::default(),
         }

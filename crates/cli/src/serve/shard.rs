@@ -261,6 +261,7 @@ fn cache_config(
             ),
             in_flight_regions: attached.map_or_else(Vec::new, |attached| attached.in_flight_regions[at].clone()),
             range_bytes_max: geometry.range_bytes_max,
+            fetches: true,
             split: volume.split,
             profile: given[at].profile.clone(),
         }
@@ -329,6 +330,7 @@ fn space_config(
             .map_or_else(|| CacheConfig::region_bytes_for(space_bytes), |attached| attached.disk.region_bytes(id)),
         in_flight_regions: Vec::new(),
         range_bytes_max: u64::MAX,
+        fetches: false,
         split,
         profile: Profile::default(),
     }

@@ -26,6 +26,7 @@ pub(crate) fn volume(space: u32, mode: WriteMode) -> VolumeConfig {
         region_bytes: 1 << 20,
         in_flight_regions: Vec::new(),
         range_bytes_max: 1 << 30,
+        fetches: true,
         split: forebay_core::SplitConfig::default(),
         profile: forebay_core::Profile::default(),
     }

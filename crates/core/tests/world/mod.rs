@@ -588,6 +588,7 @@ fn config_of(setting: &Setting, in_flight_regions: Vec<u64>, recover: bool) -> C
         region_bytes: u64::from(setting.page_bytes) * 4,
         in_flight_regions,
         range_bytes_max: u64::from(setting.page_bytes) * 3,
+        fetches: true,
         split: SplitConfig { kind: setting.split, backend_bytes_per_second_max: 0 },
         profile: forebay_core::Profile::default(),
     };

@@ -73,6 +73,7 @@ fn config() -> CacheConfig {
             region_bytes: 1 << 20,
             in_flight_regions: Vec::new(),
             range_bytes_max: 1 << 20,
+            fetches: true,
             split: SplitConfig::default(),
             profile: Profile::default(),
         }],
@@ -181,6 +182,7 @@ fn shard(behind: Behind, directory: &Path, pace: Arc<Pace>, tell: &Sender<Told>)
     let reactor = RingReactor::new(Limits { ops_max: 256, fds_max: 8 }).expect("a ring");
     let wake = reactor.waker().expect("a waker");
     let mut disk = None;
+    config.volumes[0].fetches = matches!(behind, Behind::Zeroes);
     match behind {
         Behind::Zeroes => {}
         Behind::Nothing => config.frames += 1024,

@@ -270,6 +270,7 @@ impl Machine {
             region_bytes: planned.disk.region_bytes(VolumeId(at as u16)),
             in_flight_regions: planned.in_flight_regions[at].clone(),
             range_bytes_max: 1 << 20,
+            fetches: at != 0,
             split: SplitConfig::default(),
             profile: Profile::default(),
         };

@@ -499,6 +499,7 @@ fn config(setup: &Setup, planned: &Plan, seed: u64) -> CacheConfig {
         region_bytes: planned.disk.region_bytes(VolumeId(at as u16)),
         in_flight_regions: planned.in_flight_regions[at].clone(),
         range_bytes_max: 1 << 30,
+        fetches: true,
         split: SplitConfig::default(),
         profile: Profile::default(),
     };
