@@ -1,6 +1,7 @@
 //! What the S3 gateway has seen and knows, as plain data; names of counts are the gateway's own.
 
 use crate::latency::Latency;
+use crate::snapshot::Split;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,7 +21,25 @@ pub struct Gateway {
     pub disk_read_bytes: u64,
     /// Bytes of objects that the cache took.
     pub kept_bytes: u64,
-    /// Requests to the store: `pass`, `confirm` or `fetch`.
+    /// Parts of reads (one a page) by the farthest path they needed: `memory`, `disk`, `split` (on disk, and the store served it) or `backend`.
+    #[serde(default)]
+    pub read_parts: BTreeMap<String, u64>,
+    /// How hits on the cache disk are split; `None` if they are not.
+    #[serde(default)]
+    pub split: Option<Split>,
+    /// Hits that the store was to serve and the cache disk did: the store failed or was late.
+    #[serde(default)]
+    pub split_failovers: u64,
+    /// Blocks that store and cache disk did not agree about.
+    #[serde(default)]
+    pub split_mismatches: u64,
+    /// Pages that the shard wanted from the store: `served`, `declined` (it has another version by now) or `failed`.
+    #[serde(default)]
+    pub addressed_pages: BTreeMap<String, u64>,
+    /// Bytes that came of them.
+    #[serde(default)]
+    pub addressed_bytes: u64,
+    /// Requests to the store: `pass`, `confirm`, `fetch` or `split`.
     pub store_requests: BTreeMap<String, u64>,
     /// Of them, those that failed: the store was `away` or `late`.
     pub store_errors: BTreeMap<String, u64>,

@@ -152,8 +152,17 @@ const METRICS: &[Metric] = &[
     counter("forebay_gateway_sent_bytes", "source", "Bytes of bodies sent. cache: memory or disk; copy: of a small object; passed: from the store, as it answered; fetched: from the store, since the cache lacked them.", |s| gateway_map(s, "source", |g| &g.sent_bytes)),
     counter("forebay_gateway_tier_read_bytes", "tier", "Bytes of objects that reads took from a tier.", gateway_tiers),
     counter("forebay_gateway_kept_bytes", "", "Bytes of objects that the cache took.", |s| gateway(s, |g| g.kept_bytes)),
-    counter("forebay_gateway_store_requests", "purpose", "Requests to the store. pass: the client's own; confirm: whether what is cached may be read and is current; fetch: of what the cache lacked.", |s| gateway_map(s, "purpose", |g| &g.store_requests)),
-    counter("forebay_gateway_store_read_bytes", "purpose", "Bytes of bodies that were read from the store and sent.", gateway_store_bytes),
+    counter("forebay_gateway_read_parts", "path", "Parts of reads of objects (one a page) by the farthest path they needed: memory and disk are hits, split a hit on disk that the store served, backend what was read from it otherwise.", |s| gateway_map(s, "path", |g| &g.read_parts)),
+    gauge("forebay_gateway_split_disk_ratio", "", "Share of the hits of objects on disk that the cache disk serves.", |s| gateway_split(s, |split| split.disk_share_permil as f64 / 1e3)),
+    gauge("forebay_gateway_split_policy", "policy", "Always 1; the label says which policy splits the hits of objects.", |s| gateway_splits(s).map(|split| (vec![("policy", split.policy.clone())], 1.0)).collect()),
+    gauge("forebay_gateway_split_suspended", "", "1 while the store is left alone, since a hit failed there or was late.", |s| gateway_split(s, |split| f64::from(u8::from(split.suspended)))),
+    gauge("forebay_gateway_split_budget_bytes_per_second", "", "What hits may take from the store; 0: any amount.", |s| gateway_split(s, |split| split.backend_bytes_per_second_max as f64)),
+    counter("forebay_gateway_split_over_budget_hits", "", "Hits that this budget kept on the cache disk.", |s| gateway_splits(s).map(|split| (Vec::new(), split.over_budget)).collect()),
+    counter("forebay_gateway_split_failover_parts", "", "Hits that the store was to serve and the cache disk did: the store failed or was late.", |s| gateway(s, |g| g.split_failovers)),
+    counter("forebay_gateway_split_mismatched_blocks", "", "Blocks that store and cache disk did not agree about; the cached copy was dropped.", |s| gateway(s, |g| g.split_mismatches)),
+    counter("forebay_gateway_addressed_pages", "result", "Pages that were to be read from the store though the cache disk has them. served; declined: the store has another version by now; failed.", |s| gateway_map(s, "result", |g| &g.addressed_pages)),
+    counter("forebay_gateway_store_requests", "purpose", "Requests to the store. pass: the client's own; confirm: whether what is cached may be read and is current; fetch: of what the cache lacked; split: of what the cache disk has, too.", |s| gateway_map(s, "purpose", |g| &g.store_requests)),
+    counter("forebay_gateway_store_read_bytes", "purpose", "Bytes of bodies that were read from the store: sent (pass, fetch), or for hits (split).", gateway_store_bytes),
     counter("forebay_gateway_store_errors", "error", "Requests to the store that failed. away: it could not be reached, or broke off; late: it did not begin to answer in time.", |s| gateway_map(s, "error", |g| &g.store_errors)),
     counter("forebay_gateway_waits", "", "Times that a request waited for bytes that another one brought.", |s| gateway(s, |g| g.waits)),
     gauge("forebay_gateway_connections_open", "", "S3 connections open now.", |s| gateway(s, |g| g.connections_open as f64)),
@@ -298,6 +307,15 @@ fn gateway_map(
     snapshot.gateway.iter().flat_map(|gateway| map(read(gateway), label)).collect()
 }
 
+/// A gateway whose hits are split.
+fn gateway_splits(snapshot: &Snapshot) -> impl Iterator<Item = &Split> {
+    snapshot.gateway.iter().filter_map(|gateway| gateway.split.as_ref())
+}
+
+fn gateway_split(snapshot: &Snapshot, read: fn(&Split) -> f64) -> Vec<(Labels, f64)> {
+    gateway_splits(snapshot).map(|split| (vec![], read(split))).collect()
+}
+
 fn gateway_requests(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
     let requests = snapshot.gateway.iter().flat_map(|gateway| &gateway.requests);
     let labels = requests.map(|it| {
@@ -313,7 +331,9 @@ fn gateway_tiers(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
 }
 
 fn gateway_store_bytes(snapshot: &Snapshot) -> Vec<(Labels, u64)> {
-    let purposes = |gateway: &Gateway| [("pass", gateway.sent("passed")), ("fetch", gateway.sent("fetched"))];
+    let purposes = |gateway: &Gateway| {
+        [("pass", gateway.sent("passed")), ("fetch", gateway.sent("fetched")), ("split", gateway.addressed_bytes)]
+    };
     let read = snapshot.gateway.iter().flat_map(purposes);
     read.map(|(purpose, bytes)| (vec![("purpose", purpose.to_owned())], bytes)).collect()
 }

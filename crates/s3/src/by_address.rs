@@ -55,7 +55,7 @@ fn together(cached: &Cached, asks: Vec<Ask>) -> Vec<Together> {
     let mut found: Vec<Together> = Vec::new();
     for ask in asks {
         let Some(stretch) = objects.stretch(ask.addresses()) else {
-            cached.counts.addressed(Addressed::Declined, 1);
+            cached.counts.addressed(Addressed::Declined, 1, 0);
             ask.end(Err(IoError::Declined));
             continue;
         };
@@ -73,15 +73,16 @@ fn together(cached: &Cached, asks: Vec<Ask>) -> Vec<Together> {
 async fn read(cached: Arc<Cached>, backend: Arc<BackEnd<Sent>>, mut together: Together) {
     let given_up: Vec<_> = together.asks.iter_mut().map(Ask::given_up).collect();
     let received = unless_given_up(given_up, received(&cached, &backend, &mut together)).await;
-    let (result, how) = match received {
-        Ok(()) => (Ok(()), Addressed::Served),
-        Err(Without::Changed) => (Err(IoError::Declined), Addressed::Declined),
+    let part = together.stretch.part();
+    let (result, how, bytes) = match received {
+        Ok(()) => (Ok(()), Addressed::Served, part.end - part.start),
+        Err(Without::Changed) => (Err(IoError::Declined), Addressed::Declined, 0),
         Err(Without::Trouble(error)) => {
             tracing::debug!(%error, "the store was to serve what the cache disk has");
-            (Err(IoError::Failed), Addressed::Failed)
+            (Err(IoError::Failed), Addressed::Failed, 0)
         }
     };
-    cached.counts.addressed(how, together.asks.len());
+    cached.counts.addressed(how, together.asks.len(), bytes);
     together.asks.into_iter().for_each(|ask| ask.end(result));
 }
 

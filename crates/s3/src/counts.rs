@@ -85,6 +85,7 @@ pub(crate) struct Counts {
     sent_bytes: [AtomicU64; SOURCES.len()],
     asked: [AtomicU64; PURPOSES.len()],
     addressed: [AtomicU64; ADDRESSED.len()],
+    addressed_bytes: AtomicU64,
     away: AtomicU64,
     late: AtomicU64,
     waited: AtomicU64,
@@ -122,6 +123,8 @@ pub struct Counted {
     pub asked: [u64; PURPOSES.len()],
     /// Pages that were read by addresses, or were to be.
     pub addressed: [u64; ADDRESSED.len()],
+    /// Bytes that came of them.
+    pub addressed_bytes: u64,
     /// Of the requests, those that found no store.
     pub away: u64,
     /// And those that it did not begin to answer in time.
@@ -208,9 +211,10 @@ impl Counts {
         }
     }
 
-    /// So many pages were read by their addresses, or were to be.
-    pub(crate) fn addressed(&self, how: Addressed, pages: usize) {
+    /// So many pages were read by their addresses, or were to be; so many bytes came of them.
+    pub(crate) fn addressed(&self, how: Addressed, pages: usize, bytes: u64) {
         add(&self.addressed[how as usize], pages as u64);
+        add(&self.addressed_bytes, bytes);
     }
 
     /// A request waits for what another one brings.
@@ -237,6 +241,7 @@ impl Counts {
             sent_bytes: gets(&self.sent_bytes),
             asked: gets(&self.asked),
             addressed: gets(&self.addressed),
+            addressed_bytes: get(&self.addressed_bytes),
             away: get(&self.away),
             late: get(&self.late),
             waited: get(&self.waited),

@@ -54,6 +54,9 @@ fn gateway() -> Gateway {
         disk_read_bytes: 9,
         given_bytes: 5,
         cleaned_bytes: 1,
+        split: Some(Split { policy: "climb".into(), disk_share_permil: 400, over_budget: 6, ..Split::default() }),
+        addressed_pages: counts("declined"),
+        addressed_bytes: 8,
         first_byte_latency: [("hit".to_owned(), Latency::new(3, 6000, [(2048, 3)]))].into(),
         ..Gateway::default()
     }
@@ -92,6 +95,11 @@ fn a_snapshot_is_readable_text() {
         "forebay_gateway_store_read_bytes_total{purpose=\"fetch\"} 7",
         "forebay_gateway_store_read_bytes_total{purpose=\"pass\"} 0",
         "forebay_gateway_tier_read_bytes_total{tier=\"disk\"} 9",
+        "forebay_gateway_store_read_bytes_total{purpose=\"split\"} 8",
+        "forebay_gateway_split_disk_ratio 0.4",
+        "forebay_gateway_split_policy{policy=\"climb\"} 1.0",
+        "forebay_gateway_split_over_budget_hits_total 6",
+        "forebay_gateway_addressed_pages_total{result=\"declined\"} 7",
         "forebay_gateway_space_used_bytes 4.0",
         "forebay_gateway_first_byte_duration_seconds_count{cache=\"hit\"} 3",
         "# EOF",

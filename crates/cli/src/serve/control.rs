@@ -215,6 +215,9 @@ impl Control for ShardControl {
         let (stats, gauges, nbd, mut splits, at_ns) =
             read(&self.published, |p| (p.stats.clone(), p.gauges, p.nbd, p.splits.clone(), p.at_ns));
         splits.resize(stats.volumes.len(), None);
+        // Behind the volumes is the object space.
+        let space = self.volumes.len();
+        let split_of_space = splits.get(space).copied().flatten().map(split_of);
         // A shard with nothing to do publishes nothing: what was counted then is still so.
         let age_ns = monotonic_ns().saturating_sub(at_ns).min(PUBLISH_NS);
         let uptime_seconds = self.started.elapsed().as_secs_f64();
@@ -250,8 +253,7 @@ impl Control for ShardControl {
                 })
                 .collect(),
             nbd: nbd_of(&nbd),
-            // Behind the volumes is the object space.
-            gateway: self.objects.gateway(stats.volumes.get(self.volumes.len())),
+            gateway: self.objects.gateway(stats.volumes.get(space), split_of_space),
         })
     }
 

@@ -2,11 +2,13 @@
 
 use forebay_admin::{
     ControlError, ErrorKind, ExplainedObject, ForgottenObjects, FoundObjects, Gateway, GatewayRequests, Latency,
-    ObjectExtent, ObjectVersion, UncachedAnswer,
+    ObjectExtent, ObjectVersion, Split, UncachedAnswer,
 };
 use forebay_core::VolumeStats;
 use forebay_objects::{REASONS, Selection};
-use forebay_s3::{CLASSES, Counted, DurationCounts, Located, OPERATIONS, OUTCOMES, Operator, PURPOSES, Place, SOURCES};
+use forebay_s3::{
+    ADDRESSED, CLASSES, Counted, DurationCounts, Located, OPERATIONS, OUTCOMES, Operator, PURPOSES, Place, SOURCES,
+};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -20,8 +22,8 @@ impl ObjectsControl {
         let _ = self.0.set(operator);
     }
 
-    /// What it counted. `space`: what the shard counted of the object space.
-    pub(super) fn gateway(&self, space: Option<&VolumeStats>) -> Option<Gateway> {
+    /// What it counted. `space`: what the shard counted of the object space; `split`: how its hits are split.
+    pub(super) fn gateway(&self, space: Option<&VolumeStats>, split: Option<Split>) -> Option<Gateway> {
         let figures = self.0.get()?.figures();
         let (gauges, counted) = (figures.gauges, figures.counted);
         let space = space.cloned().unwrap_or_default();
@@ -32,6 +34,15 @@ impl ObjectsControl {
             memory_read_bytes: space.memory_read_bytes,
             disk_read_bytes: space.disk_read_bytes,
             kept_bytes: space.fill_bytes,
+            read_parts: named(
+                ["memory", "disk", "split", "backend"],
+                [space.memory_hits, space.disk_hits, space.backend_hits, space.misses],
+            ),
+            split,
+            split_failovers: space.split_failovers,
+            split_mismatches: space.split_mismatches,
+            addressed_pages: named(ADDRESSED, counted.addressed),
+            addressed_bytes: counted.addressed_bytes,
             store_requests: named(PURPOSES, counted.asked),
             store_errors: named(["away", "late"], [counted.away, counted.late]),
             waits: counted.waited,

@@ -127,9 +127,23 @@ fn summed(gateway: &Gateway) -> String {
         ("answers", outcomes.join(", ")),
         ("sent from", sent.join(", ")),
         ("kept", size_rounded(gateway.kept_bytes)),
+        ("split", split(gateway)),
     ];
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table::render(&["S3 GATEWAY", ""], &rows)
+}
+
+fn split(gateway: &Gateway) -> String {
+    let Some(split) = &gateway.split else { return "off".to_owned() };
+    let pages = |result: &str| gateway.addressed_pages.get(result).copied().unwrap_or(0);
+    format!(
+        "{}: {:.1} % of the hits on disk are the cache disk's; {} came from the store, {} pages were declined, {} failed",
+        split.policy,
+        split.disk_share_permil as f64 / 10.0,
+        size_rounded(gateway.addressed_bytes),
+        pages("declined"),
+        pages("failed")
+    )
 }
 
 #[cfg(test)]
