@@ -11,5 +11,7 @@ bugs! {
     FillShifted: "fill-shifted", "some blocks are kept at the next block's place";
     FillPadded: "fill-padded", "a body that broke off is kept as if the rest were zeroes";
     PartUnchecked: "part-unchecked", "what is fetched for a hit may be of any version";
+    AddressUnchecked: "address-unchecked", "what is read by addresses may be of any version";
+    AddressTorn: "address-torn", "a body by addresses that broke off is taken for whole";
     TimeUnbounded: "time-unbounded", "the store's word is believed for ever";
 }

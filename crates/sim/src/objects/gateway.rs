@@ -6,11 +6,14 @@
 //! What is checked: [`Gateway::serve`], that the version was current when it had to be; [`Gateway::reply_read`], that each byte is its own.
 
 mod body;
+mod by_address;
 mod change;
 
 use self::body::Body;
+use self::by_address::Addressed;
 use self::change::Changing;
 use super::bug::Bug;
+use super::device::SharedDesk;
 use super::met::{Count, SharedMet};
 use super::store::{Answer, Question, Store};
 use crate::dice::Dice;
@@ -81,6 +84,10 @@ enum Due {
     ChangeArrive(u64),
     ChangeBack(u64),
     Sent(RequestId),
+    /// A read by addresses: it is looked up, is at the store, is back.
+    LookUp(u64),
+    AddressArrive(u64),
+    AddressBack(u64),
     Clean,
 }
 
@@ -138,6 +145,8 @@ pub struct Gateway {
     changes: BTreeMap<u64, Changing>,
     asks: BTreeMap<u64, Ask>,
     sending: BTreeMap<RequestId, Transfer>,
+    desk: SharedDesk,
+    addressed: BTreeMap<u64, Addressed>,
     events: Vec<FrontEvent>,
     idle_chains: usize,
     /// By object: the instant of the last change whose answer came back through the gateway.
@@ -148,7 +157,7 @@ pub struct Gateway {
 impl Gateway {
     /// A new process: nothing is known.
     #[must_use]
-    pub fn new(shared: Rc<Shared>, arena: Rc<Arena>, dice: Dice, setup: GatewaySetup) -> Self {
+    pub fn new(shared: Rc<Shared>, arena: Rc<Arena>, desk: SharedDesk, dice: Dice, setup: GatewaySetup) -> Self {
         let keys = shared.store.borrow().len();
         let mut gateway = Self {
             arena,
@@ -160,6 +169,8 @@ impl Gateway {
             changes: BTreeMap::new(),
             asks: BTreeMap::new(),
             sending: BTreeMap::new(),
+            desk,
+            addressed: BTreeMap::new(),
             events: Vec::new(),
             idle_chains: setup.chains,
             changed_ns: vec![0; keys],
@@ -263,6 +274,9 @@ impl Gateway {
                 self.sending.remove(&request).expect("it is sent once").sent(&self.arena);
                 self.events.push(FrontEvent::Sent { request });
             }
+            Due::LookUp(number) => self.look_up(number),
+            Due::AddressArrive(number) => self.address_arrives(number),
+            Due::AddressBack(number) => self.address_is_back(number),
             Due::Clean => self.clean(),
         }
     }
@@ -510,6 +524,7 @@ impl Gateway {
 
 impl Front for Gateway {
     fn poll(&mut self, now_ns: u64, events: &mut Vec<FrontEvent>) {
+        self.take_addresses();
         while let Some(first) = self.due.first_entry().filter(|it| it.key().0 <= now_ns) {
             let due = first.remove();
             self.due(due);
@@ -558,6 +573,7 @@ impl Front for Gateway {
     fn turn_end(&mut self, _now_ns: u64) {}
 
     fn next_ns(&self) -> Option<u64> {
-        if self.events.is_empty() { self.due.first_key_value().map(|(key, _)| key.0) } else { Some(0) }
+        let is_waiting = !self.events.is_empty() || self.desk.borrow().is_waiting();
+        if is_waiting { Some(0) } else { self.due.first_key_value().map(|(key, _)| key.0) }
     }
 }

@@ -36,7 +36,14 @@ counts! {
     Evict: "cache", "pages evicted";
     DiskHit: "cache", "hit on disk";
     MemoryHit: "cache", "hit in memory";
+    StoreHit: "cache", "hit on disk, for the store to serve";
     BadBlock: "cache", "bad block found";
+
+    AddressServed: "address", "read from the store";
+    AddressUnknown: "address", "of no version";
+    AddressChanged: "address", "declined: another version by now";
+    AddressBroken: "address", "broke off";
+    AddressGivenUp: "address", "given up";
 
     FaultDisk: "fault", "cache disk failed or was slow";
     FaultWrite: "fault", "write of a slot lost or misdirected";

@@ -8,11 +8,13 @@
 //! 2. [`gateway`] is the front end of the shard: its clients plan with `forebay_objects`, ask the [`store`], fill, read and evict.
 //! 3. [`store`] knows which version was current when. What is served from the cache is compared with it, byte by byte, and must have been
 //!    current while it was asked for, or within the time that the store's word is believed.
-//! 4. [`bug`]s are planted in the gateway, and around it.
+//! 4. In some lives the store serves hits on the cache disk too, by addresses ([`device`]).
+//! 5. [`bug`]s are planted in the gateway, and around it.
 //!
 //! Limits: nobody is refused here (`objects/src/objects/tests.rs` has callers who are); HTTP and its bodies are not modelled.
 
 pub mod bug;
+pub mod device;
 pub mod gateway;
 pub mod met;
 pub mod store;

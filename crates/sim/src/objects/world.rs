@@ -1,6 +1,7 @@
 //! A world: one seed's machine and store, through several lives of the gateway's process.
 
 use super::bug::Bug;
+use super::device::{SharedDesk, StoreDevice};
 use super::gateway::{Gateway, GatewaySetup, Shared};
 use super::met::{Count, SharedMet};
 use super::store::Store;
@@ -10,10 +11,11 @@ use crate::life::SimReactor;
 use crate::model_device::{Character, Disk, ModelDevice, Role, lose_power};
 use crate::world::Outcome;
 use forebay_core::{
-    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, VolumeConfig,
-    VolumeId, WriteMode,
+    AdmissionConfig, Cache, CacheConfig, FrameId, IoError, Limits, Notice, Profile, SplitConfig, SplitKind,
+    VolumeConfig, VolumeId, WriteMode,
 };
 use forebay_engine::attach::{HEAD_BYTES, Plan, VolumeFacts, Wanted, plan};
+use forebay_engine::device::Device;
 use forebay_engine::devices::absent::Absent;
 use forebay_engine::shard::{Host, Shard, ShardDisk, ShardParts};
 use forebay_objects::ObjectsConfig;
@@ -28,6 +30,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 const REST_NS: u64 = 300 * SECOND_NS;
 /// A volume that stays, so that the table is read at each start; nobody reads it.
 const BESIDE_BYTES: u64 = 1 << 20;
+const SPLITS: [SplitKind; 6] = [
+    SplitKind::Off,
+    SplitKind::Off,
+    SplitKind::BackendOnly,
+    SplitKind::Static { disk_permil: 500 },
+    SplitKind::Climb,
+    SplitKind::ExpectedDelay,
+];
 const POLICIES: [PolicyKind; 3] = [PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Random];
 
 /// What outlives the process.
@@ -207,14 +217,18 @@ impl Machine {
         let (disk, ledger) = (Rc::clone(&self.disk), Rc::clone(&self.ledger));
         let device = ModelDevice::new(disk, Rc::clone(&arena), Rc::clone(&ledger), role, 4096, self.dice.fork());
         let setup = self.gateway();
+        let desk = SharedDesk::default();
         let parts = ShardParts {
             cache: Cache::new(config.clone()).expect("a sound configuration"),
             arena: Rc::clone(&arena),
             metadata_frame: FrameId(config.frames),
             reactor: SimReactor::new(ledger, Rc::clone(&until_ns)),
-            front: Gateway::new(Rc::clone(&self.shared), arena, self.dice.fork(), setup),
+            front: Gateway::new(Rc::clone(&self.shared), Rc::clone(&arena), Rc::clone(&desk), self.dice.fork(), setup),
             disk: Some(ShardDisk { device: Box::new(device), format: planned.disk.clone() }),
-            backends: vec![Box::new(Absent::new(self.setup.space_bytes())), Box::new(Absent::new(BESIDE_BYTES))],
+            backends: vec![
+                self.store_device(config.volumes[0].split, arena, desk),
+                Box::new(Absent::new(BESIDE_BYTES)),
+            ],
             host: Box::new(NoHost { generation: Rc::clone(&self.generation), raised: false }),
             commands: None,
         };
@@ -263,6 +277,10 @@ impl Machine {
 
     fn config(&mut self, planned: &Plan) -> CacheConfig {
         let layout = planned.disk.layout();
+        let split = SplitConfig {
+            kind: self.dice.pick(&SPLITS),
+            backend_bytes_per_second_max: self.dice.pick(&[0, 0, 1 << 20]),
+        };
         let volume = |(at, bytes): (usize, u64)| VolumeConfig {
             space: planned.disk.space(VolumeId(at as u16)),
             bytes,
@@ -271,7 +289,7 @@ impl Machine {
             in_flight_regions: planned.in_flight_regions[at].clone(),
             range_bytes_max: 1 << 20,
             fetches: at != 0,
-            split: SplitConfig::default(),
+            split: if at == 0 { split } else { SplitConfig::default() },
             profile: Profile::default(),
         };
         let transit_frames = 40 + self.dice.pick(&[0, 20]);
@@ -293,6 +311,14 @@ impl Machine {
             limits: Limits { stores_max: self.dice.pick(&[1, 4, 64]), ..Limits::default() },
             intent_map: true,
             seed: self.dice.bits(),
+        }
+    }
+
+    /// As the product does it.
+    fn store_device(&self, split: SplitConfig, arena: Rc<Arena>, desk: SharedDesk) -> Box<dyn Device> {
+        match split.kind {
+            SplitKind::Off => Box::new(Absent::new(self.setup.space_bytes())),
+            _ => Box::new(StoreDevice::new(arena, self.setup.space_bytes(), desk)),
         }
     }
 
@@ -376,6 +402,7 @@ impl Machine {
         for volume in &stats.volumes {
             self.met.add(Count::MemoryHit, volume.memory_hits);
             self.met.add(Count::DiskHit, volume.disk_hits);
+            self.met.add(Count::StoreHit, volume.backend_hits);
             self.met.mix(volume.memory_hits << 32 | volume.disk_hits);
         }
     }
