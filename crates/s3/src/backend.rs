@@ -70,6 +70,7 @@ pub struct BackEnd<B> {
     links: Arc<Links>,
     answers_within: Duration,
     key: Option<StoreKey>,
+    own_key: Option<StoreKey>,
 }
 
 impl<B> BackEnd<B>
@@ -98,7 +99,13 @@ where
             .set_host(false)
             .build(connector);
         let links = Links::new(address, &authority, answers_within);
-        Ok(Self { address: address.to_owned(), authority, client, links, answers_within, key })
+        Ok(Self { address: address.to_owned(), authority, client, links, answers_within, key, own_key: None })
+    }
+
+    /// What no client asks is signed with that, if it would not be otherwise.
+    #[must_use]
+    pub(crate) fn with_own_key(self, own_key: Option<StoreKey>) -> Self {
+        Self { own_key, ..self }
     }
 
     /// Its address.
@@ -147,6 +154,17 @@ where
         let mut answer = self.links.read(&head).await?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
+    }
+
+    /// The same for what no client asks.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub(crate) async fn read_own(&self, mut head: Parts) -> Result<Response<Arriving>, BackEndError> {
+        if let (None, Some(key)) = (&self.key, &self.own_key) {
+            verify::sign(key, &self.authority, &mut head);
+        }
+        self.read(head).await
     }
 
     /// What leaves is of no client's connection, and signed by who has a key of its own.

@@ -90,7 +90,7 @@ async fn read(cached: Arc<Cached>, backend: Arc<BackEnd<Sent>>, mut together: To
 async fn received(cached: &Cached, backend: &BackEnd<Sent>, together: &mut Together) -> Result<(), Without> {
     let Together { stretch, asks } = together;
     let request = stretch.request().ok_or(Without::Changed)?;
-    let answer = backend.read(request).await;
+    let answer = backend.read_own(request).await;
     cached.counts.asked(Purpose::Split, &answer);
     let answer = answer.map_err(|error| Without::Trouble(error.into()))?;
     match stretch.judge(answer.status(), answer.headers()) {

@@ -17,6 +17,7 @@ use crate::operator::Operator;
 use crate::serving::Serving;
 use crate::verify::VerifyConfig;
 use forebay_objects::{Gate, Token};
+use forebay_signature::StoreKey;
 use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, EXPECT, HeaderValue};
@@ -58,6 +59,8 @@ pub struct GatewayConfig {
     pub events_token: Option<Token>,
     /// Who may what is known here; `None`: the store is asked, in the caller's name.
     pub verify: Option<VerifyConfig>,
+    /// With which the store is read for hits ([`CacheConfig::reads`]); `None`: with that of `verify`, or not signed.
+    pub split_key: Option<StoreKey>,
     /// Objects are cached so; `None`: everything is passed on.
     pub cache: Option<CacheConfig>,
 }
@@ -100,7 +103,8 @@ impl Gateway {
             Some(verify) => (Some(Gate::new(verify.clients, std::mem::take(&mut config.names))), Some(verify.store)),
             None => (None, None),
         };
-        let backend = Arc::new(BackEnd::new(&config.backend, config.answers_within, key)?);
+        let backend =
+            Arc::new(BackEnd::new(&config.backend, config.answers_within, key)?.with_own_key(config.split_key));
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;

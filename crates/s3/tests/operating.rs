@@ -69,6 +69,7 @@ fn a_store_that_is_away_is_counted() {
     let gone = forebay_s3::Gateway::start(forebay_s3::GatewayConfig {
         events_token: None,
         verify: None,
+        split_key: None,
         listen: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
         backend: "http://127.0.0.1:1".to_owned(),
         names: Vec::new(),

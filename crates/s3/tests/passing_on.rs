@@ -19,6 +19,7 @@ fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gatewa
         head_within: Duration::from_secs(10),
         threads: 2,
         verify: None,
+        split_key: None,
         cache: None,
     };
     change(&mut config);

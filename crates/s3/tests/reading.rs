@@ -95,6 +95,7 @@ impl Before {
             head_within: Duration::from_secs(10),
             threads: 2,
             verify: None,
+            split_key: None,
             cache: Some(cache),
         })
         .expect("it starts");

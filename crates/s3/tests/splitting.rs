@@ -5,7 +5,7 @@ mod rig;
 use forebay_core::{SplitConfig, SplitKind};
 use forebay_s3::Counted;
 use rig::store::Seen;
-use rig::{World, bytes};
+use rig::{OWN_KEY, World, bytes};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ fn a_share_of_the_hits_on_disk_comes_from_the_store() {
     let seen = world.store.seen();
     assert!(asked_bytes(&seen) >= (store - 4) * 65_536, "{} bytes", asked_bytes(&seen));
     assert!(seen.iter().all(|it| it.path == "/b/k" && it.header("if-match") == Some("\"e1\"")), "{seen:?}");
+    let signed = |it: &Seen| it.header("authorization").is_some_and(|it| it.contains(&format!("={OWN_KEY}/")));
+    assert!(seen.iter().all(signed), "{seen:?}");
     assert!(world.shard.stop(), "something is under way");
 }
 

@@ -163,7 +163,7 @@ pub const KEYS: &[Key] = &[
         "Who says who may. `forward`: the store, of the request as its client signed it. `verify`: the gateway, with the keys in `s3.keys`; \
          what leaves for the store is signed with the gateway's own."),
     key("s3.keys", Kind::Path, Optional,
-        "With `signature = \"verify\"`: the file of key pairs and what each may do. Others may not read it."),
+        "With `signature = \"verify\"`: the file of key pairs and what each may do. With `s3.split`: that of the gateway's own. Others may not read it."),
     key("s3.metadata_ttl", Kind::Time(0, HOUR), Default("0s"),
         "For how long the store's answer that a caller may read an object, and which version it is, is believed for the same request. 0s: \
          the store is asked for each hit."),
@@ -177,8 +177,8 @@ pub const KEYS: &[Key] = &[
          `Authorization: Bearer TOKEN` or `?token=TOKEN`. Without it that is no place of the gateway's. Write `${VARIABLE}` to keep it out \
          of the file."),
     key("s3.split.policy", Kind::Choice(OBJECT_SPLITS), Default("off"),
-        "Which hits of objects on the cache disk the store serves, as `volume.split.policy`. It needs a key of the gateway's own (`signature = \
-         \"verify\"`), and costs requests and bytes that stores may bill."),
+        "Which hits of objects on the cache disk the store serves, as `volume.split.policy`. It needs a key of the gateway's own \
+         (`s3.keys`), and costs requests and bytes that stores may bill."),
     key("s3.split.disk_percent", Kind::Count(0, 100), Optional,
         "With `static`: the share of hits that the cache disk serves, in per cent."),
     key("s3.split.backend_bytes_per_second_max", Kind::Rate, Optional,

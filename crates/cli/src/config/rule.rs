@@ -15,6 +15,7 @@ use crate::profile::ProfileFile;
 use forebay_core::SplitKind;
 use forebay_objects::{Pattern, ROWS_MAX};
 use forebay_s3::VerifyConfig;
+use forebay_signature::StoreKey;
 use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +28,8 @@ pub(super) struct Found {
     pub(super) disk: Option<DiskSettings>,
     /// The gateway's keys.
     pub(super) verify: Option<VerifyConfig>,
+    /// With which the store is read for hits.
+    pub(super) split_key: Option<StoreKey>,
 }
 
 /// Checks everything.
@@ -43,7 +46,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], repor
     s3(global, report);
     s3_policies(global, policies, report);
     let verify = s3_keys(global, report);
-    s3_split(global, report);
+    let split_key = s3_split(global, report);
     count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
@@ -52,7 +55,8 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], repor
         profile(volume, report);
         connections(volume, report);
     }
-    Found { disk, verify }
+    let split_key = split_key.or_else(|| verify.as_ref().map(|it| it.store.clone()));
+    Found { disk, verify, split_key }
 }
 
 fn page(global: &Scope, report: &mut Report) {
@@ -369,11 +373,11 @@ fn s3_keys(global: &Scope, report: &mut Report) -> Option<VerifyConfig> {
             report.error(global.place("s3.signature"), complaint);
             None
         }
-        (false, Some(_)) if global.is_bad("s3.signature") => None,
+        (false, Some(_)) if global.is_bad("s3.signature") || splits_objects(global) => None,
         (false, Some(_)) => {
             let complaint = Complaint::new(
-                "keys are of no use to a gateway that forwards signatures",
-                "set signature = \"verify\", or remove this",
+                "keys are of no use to a gateway that forwards signatures, and does not split",
+                "set signature = \"verify\" or s3.split.policy, or remove this",
             );
             report.error(global.place("s3.keys"), complaint);
             None
@@ -388,20 +392,27 @@ fn s3_keys(global: &Scope, report: &mut Report) -> Option<VerifyConfig> {
     }
 }
 
-/// What is read for a hit has to be signed by the gateway itself.
-fn s3_split(global: &Scope, report: &mut Report) {
-    if global.address("s3.listen").is_none() {
-        return;
-    }
+fn splits_objects(global: &Scope) -> bool {
+    global.choice("s3.split.policy").is_some_and(|policy| policy != "off")
+}
+
+/// What is read for a hit has to be signed by the gateway itself. The key, where nothing else needs one.
+fn s3_split(global: &Scope, report: &mut Report) -> Option<StoreKey> {
+    global.address("s3.listen")?;
     split(global, OBJECT_SPLIT, report);
-    let is_on = global.choice("s3.split.policy").is_some_and(|policy| policy != "off");
-    if is_on && global.choice("s3.signature") == Some("forward") {
+    let is_needed = splits_objects(global) && global.choice("s3.signature") == Some("forward");
+    if !is_needed || global.is_bad("s3.keys") {
+        return None;
+    }
+    let Some(file) = global.path("s3.keys") else {
         let complaint = Complaint::new(
             "without a key of its own at the store the gateway leaves every hit to the cache disk",
-            "set signature = \"verify\", or remove this",
+            "name a file with [store] in s3.keys, or remove this",
         );
         report.warning(global.place("s3.split.policy"), complaint);
-    }
+        return None;
+    };
+    s3_keys::read_store(file).map_err(|complaint| report.error(global.place("s3.keys"), complaint)).ok()
 }
 
 fn count(global: &Scope, volumes: &[Scope], report: &mut Report) {

@@ -29,11 +29,23 @@ const REGION: &str = "us-east-1";
 /// Who may read or change the file, beside its owner, and read it in its group.
 const OTHERS: u32 = 0o027;
 
-/// Reads the file.
+/// Reads the file of a gateway that verifies.
 ///
 /// # Errors
 /// When it cannot be read, others may read it, or something in it is wrong.
 pub(super) fn read(path: &Path) -> Result<VerifyConfig, Complaint> {
+    read_with(path, |table| Ok(VerifyConfig { store: store(table)?, clients: clients(table)? }))
+}
+
+/// Reads that of one that only needs a key at the store.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_store(path: &Path) -> Result<StoreKey, Complaint> {
+    read_with(path, store)
+}
+
+fn read_with<T>(path: &Path, of: impl FnOnce(&Table) -> Result<T, Complaint>) -> Result<T, Complaint> {
     let shown = path.display();
     let refused = |error: std::io::Error| {
         Complaint::new(format!("{shown} cannot be read: {error}"), "name a file of keys that this user may read")
@@ -50,22 +62,30 @@ pub(super) fn read(path: &Path) -> Result<VerifyConfig, Complaint> {
         let problem = format!("{shown} is larger than {}", size(FILE_BYTES_MAX));
         return Err(Complaint::new(problem, "name a file of keys"));
     }
-    parse(&text).map_err(|complaint| Complaint::new(format!("{shown}: {}", complaint.problem), complaint.remedy))
+    let found = parse(&text).and_then(|table| of(&table));
+    found.map_err(|complaint| Complaint::new(format!("{shown}: {}", complaint.problem), complaint.remedy))
 }
 
-fn parse(text: &str) -> Result<VerifyConfig, Complaint> {
+fn parse(text: &str) -> Result<Table, Complaint> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         // Its own words may have a secret in them.
         let line = text[..error.span().map_or(0, |span| span.start)].lines().count().max(1);
         Complaint::new(format!("line {line} is no TOML"), "correct it")
     })?;
     only(&table, "", &["store", "client"])?;
+    Ok(table)
+}
+
+fn store(table: &Table) -> Result<StoreKey, Complaint> {
     let store = table.get("store").and_then(Value::as_table);
     let store = store.ok_or_else(|| missing("[store]", "access_key and secret_key, which the store knows"))?;
     only(store, "store.", &["access_key", "secret_key", "region"])?;
     let region = if store.contains_key("region") { text_of(store, "store.", "region")? } else { REGION };
     let key = StoreKey::new(text_of(store, "store.", "access_key")?, secret(store, "store.")?, region);
-    let key = key.map_err(|error| Complaint::new(format!("[store]: {error}"), "write them as the store has them"))?;
+    key.map_err(|error| Complaint::new(format!("[store]: {error}"), "write them as the store has them"))
+}
+
+fn clients(table: &Table) -> Result<BTreeMap<String, Client>, Complaint> {
     let clients = match table.get("client") {
         Some(Value::Array(clients)) if !clients.is_empty() => clients,
         _ => return Err(missing("[[client]]", "one for each key pair that may come in")),
@@ -80,7 +100,7 @@ fn parse(text: &str) -> Result<VerifyConfig, Complaint> {
             return Err(Complaint::new(problem, "keep one of them, with the grants of both"));
         }
     }
-    Ok(VerifyConfig { clients: known, store: key })
+    Ok(known)
 }
 
 fn client(table: &Table, place: &str) -> Result<(String, Client), Complaint> {
@@ -139,6 +159,11 @@ mod tests {
     use super::*;
     use std::io::Write;
 
+    fn config(text: &str) -> Result<VerifyConfig, Complaint> {
+        let table = parse(text)?;
+        Ok(VerifyConfig { store: store(&table)?, clients: clients(&table)? })
+    }
+
     const STORE: &str = "[store]\naccess_key = \"S\"\nsecret_key = \"hush\"\n";
 
     fn client(lines: &str) -> String {
@@ -147,7 +172,7 @@ mod tests {
 
     #[test]
     fn keys_have_grants() {
-        let config = parse(&client("grants = [\"read *\", \"write logs-*/a/b\"]")).expect("sound");
+        let config = config(&client("grants = [\"read *\", \"write logs-*/a/b\"]")).expect("sound");
         let grants = &config.clients["A"].grants;
         assert_eq!((&*grants[0].buckets, &*grants[0].prefix, grants[0].access), ("*", &b""[..], Access::Read));
         assert_eq!((&*grants[1].buckets, &*grants[1].prefix, grants[1].access), ("logs-*", &b"a/b"[..], Access::Write));
@@ -179,10 +204,19 @@ mod tests {
                 "client 2: a secret",
             ),
         ] {
-            let complaint = parse(&text).expect_err("refused");
+            let complaint = config(&text).expect_err("refused");
             assert!(complaint.problem.contains(said), "{complaint:?}");
             assert!(!format!("{complaint:?}").contains("hush"), "{complaint:?}");
         }
+    }
+
+    #[test]
+    fn who_only_reads_from_the_store_needs_no_clients() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(STORE.as_bytes()).expect("written");
+        let key = StoreKey::new("S", Secret::new("hush").expect("a secret"), REGION).expect("a key");
+        assert_eq!(read_store(file.path()).expect("sound"), key);
+        assert!(read(file.path()).expect_err("refused").problem.contains("[[client]] is missing"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_objects::{Pattern, PolicyRow, Token};
 use forebay_policy::evict::PolicyKind;
 use forebay_s3::VerifyConfig;
+use forebay_signature::StoreKey;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -90,6 +91,8 @@ pub struct S3Settings {
     pub events_token: Option<Token>,
     /// How hits of objects on the cache disk are split.
     pub split: SplitConfig,
+    /// With which the store is read for them.
+    pub split_key: Option<StoreKey>,
     /// How some objects are treated, the first row first.
     pub policies: Vec<PolicyRow>,
 }
@@ -189,7 +192,7 @@ impl Settings {
             let name = sound(path, global.choice(path));
             name.parse::<PolicyKind>().unwrap_or_else(|error| panic!("{path}: {error}"))
         };
-        let s3 = S3Settings::of(global, policies, found.verify);
+        let s3 = S3Settings::of(global, policies, found.verify, found.split_key);
         Self {
             cache: CacheSettings {
                 disk: found.disk,
@@ -240,10 +243,15 @@ fn backend_timeout_ns(s3: Option<&S3Settings>, volumes: &[Scope]) -> u64 {
 }
 
 impl S3Settings {
-    fn of(global: &Scope, policies: &[Scope], verify: Option<VerifyConfig>) -> Option<Self> {
+    fn of(
+        global: &Scope,
+        policies: &[Scope],
+        verify: Option<VerifyConfig>,
+        split_key: Option<StoreKey>,
+    ) -> Option<Self> {
         let number = |path| sound(path, global.number(path));
         // Nobody but a client could sign what is read.
-        let split = if verify.is_some() { split_of(global, OBJECT_SPLIT) } else { SplitConfig::default() };
+        let split = if split_key.is_some() { split_of(global, OBJECT_SPLIT) } else { SplitConfig::default() };
         Some(Self {
             listen: global.address("s3.listen")?,
             backend: sound("s3.backend", global.name("s3.backend")).to_owned(),
@@ -254,6 +262,7 @@ impl S3Settings {
             timeout_ns: number("s3.timeout"),
             events_token: global.name("s3.events_token").map(Token::of),
             split,
+            split_key,
             policies: policies.iter().map(policy_of).collect(),
         })
     }

@@ -169,6 +169,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
         answers_within: Duration::from_nanos(s3.timeout_ns),
         head_within: S3_HEAD_WITHIN,
         verify: s3.verify.clone(),
+        split_key: s3.split_key.clone(),
         threads: std::thread::available_parallelism().map_or(2, |it| it.get().min(THREADS_MAX)),
         events_token: s3.events_token.clone(),
         cache: Some(CacheConfig {

@@ -8,6 +8,7 @@ pub(crate) mod store;
 use forebay_core::SplitConfig;
 use forebay_objects::{PolicyRow, Token};
 use forebay_s3::{CacheConfig, Gateway, GatewayConfig, VerifyConfig};
+use forebay_signature::{Secret, StoreKey};
 use shard::{PAGE_BYTES, Running, VOLUME_BYTES};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -69,6 +70,9 @@ impl World {
     }
 }
 
+/// With which it reads for hits.
+pub(crate) const OWN_KEY: &str = "SPLIT";
+
 /// How long a gateway here waits for the head of an answer.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// It waits so long for a head.
@@ -85,6 +89,8 @@ pub(crate) fn gateway(
     verify: Option<VerifyConfig>,
     policies: Vec<PolicyRow>,
 ) -> Gateway {
+    let reads = shard.reads.lock().expect("no thread died").take();
+    let secret = Secret::new("own").expect("a secret");
     Gateway::start(GatewayConfig {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
@@ -95,9 +101,10 @@ pub(crate) fn gateway(
         threads: 2,
         events_token: Some(Token::of(TOKEN)),
         verify,
+        split_key: reads.as_ref().map(|_| StoreKey::new(OWN_KEY, secret, "r").expect("a key")),
         cache: Some(CacheConfig {
             pool: shard.pool.clone(),
-            reads: shard.reads.lock().expect("no thread died").take(),
+            reads,
             space_bytes: VOLUME_BYTES,
             page_bytes: PAGE_BYTES,
             versions_max: 1000,

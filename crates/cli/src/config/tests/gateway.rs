@@ -30,7 +30,7 @@ fn a_gateway_that_cannot_work_is_told_why() {
         ),
         (
             gateway("backend = \"http://s:1\"\nkeys = \"/k\""),
-            "f.toml:4:8: keys are of no use to a gateway that forwards signatures; set signature = \"verify\", or remove this\n",
+            "f.toml:4:8: keys are of no use to a gateway that forwards signatures, and does not split; set signature = \"verify\" or s3.split.policy, or remove this\n",
         ),
         (
             gateway("backend = \"http://s:1\"\nsignature = \"verify\"\nkeys = \"/nonexistent/k\""),
@@ -120,6 +120,9 @@ fn a_split_is_for_who_has_a_key_at_the_store() {
     assert_eq!(is.kind, forebay_core::SplitKind::Static { disk_permil: 700 });
     assert_eq!(is.backend_bytes_per_second_max, 10 << 20);
     assert_eq!(settings.limits.cache.backend_timeout_ns, 30_000_000_000, "the store is a back end now");
+    let own = s3(&format!("{GATEWAY}keys = {:?}\n[s3.split]\npolicy = \"climb\"\n", keys.path()));
+    assert_eq!((own.split.kind, own.verify.is_some()), (forebay_core::SplitKind::Climb, false));
+    assert!(own.split_key.is_some() && settings.s3.as_ref().is_some_and(|it| it.split_key.is_some()));
     let forward = format!("{GATEWAY}[s3.split]\npolicy = \"expected-delay\"\n");
     assert_eq!(s3(&forward).split.kind, forebay_core::SplitKind::Off);
     for (text, problem) in [
