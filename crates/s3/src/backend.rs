@@ -9,6 +9,7 @@
 
 use crate::body::Failed;
 use crate::reading::{Arriving, Links};
+use crate::trust::{self, Authorities, Doubt, TrustError};
 use crate::verify;
 use forebay_objects::may_change;
 use forebay_signature::StoreKey;
@@ -16,13 +17,14 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, Uri};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -53,24 +55,56 @@ pub enum BackEndError {
         /// How long it was waited for.
         seconds: u64,
     },
+    /// It could not prove that it is the one that was meant.
+    #[error("the store {address} is not trusted: {}; {}", doubt.told().0, doubt.told().1)]
+    Untrusted {
+        /// Where.
+        address: String,
+        /// Why not.
+        doubt: Doubt,
+    },
+    /// Nobody could be trusted.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// Its address is none.
-    #[error("the store's address {address:?} is none: write it as \"http://host:port\"")]
+    #[error("the store's address {address:?} is none: write it as \"http://host:port\" or \"https://host:port\"")]
     Address {
         /// As it was given.
         address: String,
     },
 }
 
+impl BackEndError {
+    /// Why a store did not answer.
+    pub(crate) fn of(address: &str, cause: impl Into<Failed>) -> Self {
+        let (address, cause) = (address.to_owned(), cause.into());
+        match trust::doubt(&*cause) {
+            Some(doubt) => Self::Untrusted { address, doubt },
+            None => Self::Away { address, cause },
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct BackEnd<B> {
     address: String,
+    scheme: &'static str,
     authority: String,
-    client: Client<HttpConnector, Leaving<B>>,
+    client: Way<B>,
+    /// The number of the doubt that was told last; 0: none since.
+    told: AtomicUsize,
     links: Arc<Links>,
     answers_within: Duration,
     key: Option<StoreKey>,
     own_key: Option<StoreKey>,
+}
+
+/// HTTP's library's connections.
+#[derive(Debug)]
+enum Way<B> {
+    Plain(Client<HttpConnector, Leaving<B>>),
+    Tls(Client<HttpsConnector<HttpConnector>, Leaving<B>>),
 }
 
 impl<B> BackEnd<B>
@@ -79,27 +113,42 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// The store at `http://host:port`. `answers_within`: how long the head of an answer is waited for. `key`: what leaves is signed with it;
+    /// The store at `http://host:port`, or `https://`; `authorities`: who may vouch for it then, beside those of the machine. `answers_within`: how long the head of an answer is waited for. `key`: what leaves is signed with it;
     /// `None`: it leaves as it came.
     ///
     /// # Errors
-    /// When the address is none.
-    pub fn new(address: &str, answers_within: Duration, key: Option<StoreKey>) -> Result<Self, BackEndError> {
+    /// When the address is none, or nobody is trusted.
+    pub fn new(
+        address: &str,
+        authorities: Option<&Authorities>,
+        answers_within: Duration,
+        key: Option<StoreKey>,
+    ) -> Result<Self, BackEndError> {
         let authority = check_address(address)?;
+        let tls = is_tls(address).then(|| trust::client(authorities)).transpose()?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(answers_within));
-        let client = Client::builder(TokioExecutor::new())
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_MAX)
             .http1_max_buf_size(BUFFER_BYTES)
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
-            .set_host(false)
-            .build(connector);
-        let links = Links::new(address, &authority, answers_within);
-        Ok(Self { address: address.to_owned(), authority, client, links, answers_within, key, own_key: None })
+            .set_host(false);
+        let (scheme, client) = match &tls {
+            None => ("http", Way::Plain(builder.build(connector))),
+            Some(tls) => {
+                connector.enforce_http(false);
+                ("https", Way::Tls(builder.build(HttpsConnector::from((connector, Arc::clone(tls))))))
+            }
+        };
+        let links = Links::new(address, &authority, tls, answers_within);
+        let told = AtomicUsize::new(0);
+        let address = address.to_owned();
+        Ok(Self { address, scheme, authority, client, told, links, answers_within, key, own_key: None })
     }
 
     /// What no client asks is signed with that, if it would not be otherwise.
@@ -120,7 +169,7 @@ where
     /// When there is none.
     pub async fn ask(&self, request: Request<B>) -> Result<Response<Incoming>, BackEndError> {
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
-        let uri = format!("http://{}{path}", self.authority);
+        let uri = format!("{}://{}{path}", self.scheme, self.authority);
         let uri = uri.parse().map_err(|_| BackEndError::Address { address: uri })?;
         let (mut head, body) = request.into_parts();
         self.leave(&mut head);
@@ -140,7 +189,7 @@ where
                 }
             }
         };
-        let mut answer = answer.map_err(|cause| self.away(cause))?;
+        let mut answer = self.trusted(answer.map_err(|cause| BackEndError::of(&self.address, cause)))?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
     }
@@ -151,7 +200,7 @@ where
     /// When there is no answer.
     pub(crate) async fn read(&self, mut head: Parts) -> Result<Response<Arriving>, BackEndError> {
         self.leave(&mut head);
-        let mut answer = self.links.read(&head).await?;
+        let mut answer = self.trusted(self.links.read(&head).await)?;
         keep_end_to_end(answer.headers_mut());
         Ok(answer)
     }
@@ -176,9 +225,40 @@ where
         }
     }
 
-    fn away(&self, cause: impl Into<Failed>) -> BackEndError {
-        BackEndError::Away { address: self.address.clone(), cause: cause.into() }
+    /// Tells once when the store is not trusted, for another reason, or again.
+    fn trusted<T>(&self, answer: Result<T, BackEndError>) -> Result<T, BackEndError> {
+        let now = match &answer {
+            Ok(_) => 0,
+            Err(BackEndError::Untrusted { doubt, .. }) => doubt.number(),
+            Err(_) => return answer,
+        };
+        // Most of the time nothing is written here, so that processors do not wait for each other.
+        if self.told.load(Ordering::Relaxed) != now && self.told.swap(now, Ordering::Relaxed) != now {
+            match &answer {
+                Err(error) => tracing::error!("{error}"),
+                Ok(_) => tracing::info!(store = self.address, "the store is trusted again"),
+            }
+        }
+        answer
     }
+}
+
+impl<B> Way<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn request(&self, request: Request<Leaving<B>>) -> ResponseFuture {
+        match self {
+            Self::Plain(client) => client.request(request),
+            Self::Tls(client) => client.request(request),
+        }
+    }
+}
+
+fn is_tls(address: &str) -> bool {
+    address.get(..6).is_some_and(|it| it.eq_ignore_ascii_case("https:"))
 }
 
 /// A body that tells how much of it has left.
@@ -213,14 +293,14 @@ where
     }
 }
 
-/// The host and port of `http://host:port`.
+/// The host and port of `http://host:port` or `https://host:port`.
 ///
 /// # Errors
 /// When it is something else.
 pub fn check_address(address: &str) -> Result<String, BackEndError> {
     let wrong = || BackEndError::Address { address: address.to_owned() };
     let uri: Uri = address.parse().map_err(|_| wrong())?;
-    if uri.scheme_str() != Some("http") || uri.path() != "/" || uri.query().is_some() {
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.path() != "/" || uri.query().is_some() {
         return Err(wrong());
     }
     Ok(uri.authority().ok_or_else(wrong)?.as_str().to_owned())
@@ -270,11 +350,19 @@ mod tests {
     #[test]
     fn an_address_is_a_host_and_no_more() {
         let store = |address| {
-            BackEnd::<Empty<Bytes>>::new(address, Duration::from_secs(1), None).err().map(|it| it.to_string())
+            BackEnd::<Empty<Bytes>>::new(address, None, Duration::from_secs(1), None).err().map(|it| it.to_string())
         };
         assert_eq!(store("http://[::1]:9000"), None);
         assert_eq!(store("http://store/"), None);
-        for wrong in ["store:9000", "https://store", "http://store/bucket", "http://store/?x", "", "http://"] {
+        for wrong in [
+            "store:9000",
+            "ftp://store",
+            "https://store/bucket",
+            "http://store/bucket",
+            "http://store/?x",
+            "",
+            "http://",
+        ] {
             let told = store(wrong).expect("refused");
             assert!(told.contains("write it as"), "{wrong}: {told}");
         }

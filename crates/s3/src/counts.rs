@@ -205,9 +205,9 @@ impl Counts {
     pub(crate) fn asked<T>(&self, purpose: Purpose, answer: &Result<T, BackEndError>) {
         add(&self.asked[purpose as usize], 1);
         match answer {
-            Err(BackEndError::Away { .. }) => add(&self.away, 1),
+            Err(BackEndError::Away { .. } | BackEndError::Untrusted { .. }) => add(&self.away, 1),
             Err(BackEndError::Late { .. }) => add(&self.late, 1),
-            Ok(_) | Err(BackEndError::Address { .. }) => {}
+            Ok(_) | Err(BackEndError::Address { .. } | BackEndError::Trust(_)) => {}
         }
     }
 

@@ -14,6 +14,8 @@ use std::fmt::Write;
 pub(crate) enum Failure {
     /// The store cannot be reached, or does not answer in time.
     BackEndAway,
+    /// The store could not prove who it is.
+    BackEndUntrusted,
     /// More at once than the gateway takes.
     SlowDown,
     /// The request is not one that could be passed on.
@@ -28,6 +30,11 @@ fn row(failure: Failure) -> (StatusCode, &'static str, &'static str) {
         Failure::BackEndAway => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "The store behind this endpoint does not answer.")
         }
+        Failure::BackEndUntrusted => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            "The store behind this endpoint cannot prove who it is.",
+        ),
         Failure::SlowDown => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),
         Failure::PreconditionFailed => (
             StatusCode::PRECONDITION_FAILED,

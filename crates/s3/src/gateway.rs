@@ -15,6 +15,7 @@ use crate::failure::{self, Failure};
 use crate::multipart::assemble;
 use crate::operator::Operator;
 use crate::serving::Serving;
+use crate::trust::Authorities;
 use crate::verify::VerifyConfig;
 use forebay_objects::{Gate, Token};
 use forebay_signature::StoreKey;
@@ -43,8 +44,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct GatewayConfig {
     /// Where it listens; port 0: any.
     pub listen: SocketAddr,
-    /// The store: `http://host:port`.
+    /// The store: `http://host:port` or `https://host:port`.
     pub backend: String,
+    /// Who may vouch for it over TLS, beside the machine's authorities.
+    pub authorities: Option<Authorities>,
     /// Names that buckets may stand before in `Host`.
     pub names: Vec<String>,
     /// Connections at one time.
@@ -103,8 +106,8 @@ impl Gateway {
             Some(verify) => (Some(Gate::new(verify.clients, std::mem::take(&mut config.names))), Some(verify.store)),
             None => (None, None),
         };
-        let backend =
-            Arc::new(BackEnd::new(&config.backend, config.answers_within, key)?.with_own_key(config.split_key));
+        let backend = BackEnd::new(&config.backend, config.authorities.as_ref(), config.answers_within, key)?;
+        let backend = Arc::new(backend.with_own_key(config.split_key));
         let listen = |cause| GatewayError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;

@@ -9,7 +9,7 @@
 //! [`through`] an upload that is; [`events`] is told of changes past it;
 //! [`flight`] lets others have it; [`pool`] is the way to the shard that has the bytes. [`counts`] counts, and [`operator`] answers who runs it.
 //! [`device`] is the store as the shard sees it, by addresses, and [`by_address`] reads it.
-//! [`verify`] says who may, where the store does not; [`outgoing`] is a client's body on its way.
+//! [`trust`] says whether a store over TLS is the one that was meant. [`verify`] says who may, where the store does not; [`outgoing`] is a client's body on its way.
 //! Why it is built so: docs/design/gateway.md.
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod reading;
 mod serving;
 mod small;
 mod through;
+mod trust;
 mod verify;
 
 pub use backend::{BackEnd, BackEndError, check_address};
@@ -46,4 +47,5 @@ pub use device::{StoreDevice, StoreReads};
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use operator::{Extent, Figures, Forgotten, Found, Located, Operator, Place, VERSIONS_MAX};
 pub use pool::{Lease, Page, Pool, PoolFront};
+pub use trust::{Authorities, Doubt, TrustError};
 pub use verify::VerifyConfig;

@@ -132,6 +132,9 @@ impl Serving {
     fn no_answer(&self, error: &BackEndError, path: &str) -> Response<Body> {
         match error {
             BackEndError::Address { .. } => failure::answer(Failure::BadRequest, path, &error.to_string()),
+            BackEndError::Untrusted { .. } | BackEndError::Trust(_) => {
+                failure::answer(Failure::BackEndUntrusted, path, &error.to_string())
+            }
             BackEndError::Away { .. } | BackEndError::Late { .. } => {
                 tracing::debug!(%error, "no answer");
                 failure::answer(Failure::BackEndAway, path, self.backend.address())

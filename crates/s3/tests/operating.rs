@@ -72,6 +72,7 @@ fn a_store_that_is_away_is_counted() {
         split_key: None,
         listen: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
         backend: "http://127.0.0.1:1".to_owned(),
+        authorities: None,
         names: Vec::new(),
         connections_max: 1,
         answers_within: Duration::from_secs(5),

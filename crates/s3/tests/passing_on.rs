@@ -13,6 +13,7 @@ fn gateway(store: SocketAddr, change: impl FnOnce(&mut GatewayConfig)) -> Gatewa
         events_token: None,
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
+        authorities: None,
         names: Vec::new(),
         connections_max: 16,
         answers_within: Duration::from_secs(5),

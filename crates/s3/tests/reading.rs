@@ -89,6 +89,7 @@ impl Before {
             events_token: None,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             backend: format!("http://{}", store.address),
+            authorities: None,
             names: Vec::new(),
             connections_max: 16,
             answers_within: Duration::from_millis(500),

@@ -164,6 +164,7 @@ fn gateway(settings: &Settings, objects: Objects) -> Result<Option<Gateway>, Sta
     let gateway = Gateway::start(GatewayConfig {
         listen: s3.listen,
         backend: s3.backend.clone(),
+        authorities: s3.authorities.clone(),
         names: s3.domain.clone().into_iter().collect(),
         connections_max: s3.connections_max as usize,
         answers_within: Duration::from_nanos(s3.timeout_ns),

@@ -2,18 +2,20 @@
 
 use super::head::{self, Answered};
 use super::replay::replay;
+use super::stream::Stream;
 use crate::body::Failed;
 use bytes::{Buf, BufMut, BytesMut};
 use hyper::Method;
 use hyper::Response;
 use hyper::body::{Bytes, Incoming};
 use hyper::http::request::Parts;
+use rustls::ClientConfig;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Received at once while a head is waited for.
 const HEAD_READ_BYTES: usize = 4 << 10;
@@ -21,7 +23,7 @@ const HEAD_READ_BYTES: usize = 4 << 10;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: TcpStream,
+    stream: Stream,
     /// Not taken yet.
     came: BytesMut,
 }
@@ -35,21 +37,14 @@ pub(super) enum Opened {
 }
 
 impl Link {
-    /// To `host:port`, or `host`.
-    pub(super) async fn connect(authority: &str) -> io::Result<Self> {
-        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-        let stream = match has_port {
-            true => TcpStream::connect(authority).await?,
-            false => TcpStream::connect(format!("{authority}:80")).await?,
-        };
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, came: BytesMut::new() })
+    /// To `host:port`, or `host`; `tls`: how, if it is spoken.
+    pub(super) async fn connect(authority: &str, tls: Option<&Arc<ClientConfig>>) -> io::Result<Self> {
+        Ok(Self { stream: Stream::connect(authority, tls).await?, came: BytesMut::new() })
     }
 
     /// Whether the other end still is there, and says nothing.
-    pub(super) fn is_open(&self) -> bool {
-        let mut byte = [0];
-        matches!(self.stream.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    pub(super) fn is_open(&mut self) -> bool {
+        self.stream.is_silent()
     }
 
     /// Nothing came beyond what was asked for.
@@ -68,7 +63,7 @@ impl Link {
         method: &Method,
         head_bytes_max: usize,
     ) -> Result<Opened, Failed> {
-        if self.stream.write_all(request).await.is_err() {
+        if self.stream.write_all(request).await.is_err() || self.stream.flush().await.is_err() {
             return Ok(Opened::Broken);
         }
         loop {

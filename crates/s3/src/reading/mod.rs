@@ -4,7 +4,7 @@
 //! from there by another processor: a miss cost 1.4 to 1.6 times the CPU of one that is not kept. It also hands each request to a task
 //! of the connection's, and four buffers to each.
 //!
-//! How: a connection carries one request at a time ([`link`]). A head is taken apart by a library ([`head`]). A body that is counted is received by whoever wants it,
+//! How: a connection carries one request at a time ([`link`]), over TLS if the store's address says so ([`stream`]). A head is taken apart by a library ([`head`]). A body that is counted is received by whoever wants it,
 //! wherever they want it ([`Arriving`]); any other one is left to HTTP's library ([`replay`]). Afterwards the connection is kept, at most [`IDLE_MAX`]
 //! for [`IDLE`]. If one that was kept breaks before an answer begins, the request is sent once more on a new one: it is a read.
 //!
@@ -16,6 +16,7 @@
 mod head;
 mod link;
 mod replay;
+mod stream;
 
 use crate::backend::BackEndError;
 use crate::body::Failed;
@@ -24,6 +25,7 @@ use hyper::Response;
 use hyper::body::{Bytes, Incoming};
 use hyper::http::request::Parts;
 use link::{Link, Opened};
+use rustls::ClientConfig;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +45,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Links {
     address: String,
     authority: String,
+    tls: Option<Arc<ClientConfig>>,
     answers_within: Duration,
     /// The latest last.
     idle: Mutex<Vec<(Link, Instant)>>,
@@ -68,9 +71,14 @@ pub(crate) struct Counted {
 }
 
 impl Links {
-    pub(crate) fn new(address: &str, authority: &str, answers_within: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        address: &str,
+        authority: &str,
+        tls: Option<Arc<ClientConfig>>,
+        answers_within: Duration,
+    ) -> Arc<Self> {
         let authority = authority.to_owned();
-        Arc::new(Self { address: address.to_owned(), authority, answers_within, idle: Mutex::default() })
+        Arc::new(Self { address: address.to_owned(), authority, tls, answers_within, idle: Mutex::default() })
     }
 
     /// Sends a request that has no body; its answer, whose body is still to come.
@@ -80,7 +88,7 @@ impl Links {
     pub(crate) async fn read(self: &Arc<Self>, head: &Parts) -> Result<Response<Arriving>, BackEndError> {
         let late = || BackEndError::Late { address: self.address.clone(), seconds: self.answers_within.as_secs() };
         let answer = timeout(self.answers_within, self.answer(head)).await.map_err(|_| late())?;
-        answer.map_err(|cause| BackEndError::Away { address: self.address.clone(), cause })
+        answer.map_err(|cause| BackEndError::of(&self.address, cause))
     }
 
     async fn answer(self: &Arc<Self>, head: &Parts) -> Result<Response<Arriving>, Failed> {
@@ -90,7 +98,7 @@ impl Links {
         {
             return Ok(answer);
         }
-        let link = Link::connect(&self.authority).await?;
+        let link = Link::connect(&self.authority, self.tls.as_ref()).await?;
         self.asked(link, &request, head).await?.ok_or_else(|| "it closed the connection without an answer".into())
     }
 
@@ -121,7 +129,7 @@ impl Links {
 
     fn take(&self) -> Option<Link> {
         loop {
-            let (link, since) = self.idle().pop()?;
+            let (mut link, since) = self.idle().pop()?;
             if since.elapsed() < IDLE && link.is_open() {
                 return Some(link);
             }

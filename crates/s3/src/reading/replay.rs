@@ -5,6 +5,7 @@
 //!
 //! Limit: such a connection is not used again.
 
+use super::stream::Stream;
 use bytes::BytesMut;
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
@@ -16,19 +17,18 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// See the module.
 struct Replay {
     came: BytesMut,
-    stream: TcpStream,
+    stream: Stream,
     /// The library has asked; before that an answer would surprise it.
     has_asked: bool,
     reader: Option<Waker>,
 }
 
 /// What the store answered: `came`, and what `stream` has still to bring.
-pub(super) async fn replay(head: &Parts, came: BytesMut, stream: TcpStream) -> hyper::Result<Response<Incoming>> {
+pub(super) async fn replay(head: &Parts, came: BytesMut, stream: Stream) -> hyper::Result<Response<Incoming>> {
     let io = TokioIo::new(Replay { came, stream, has_asked: false, reader: None });
     let (mut sender, connection) = http1::handshake(io).await?;
     // Ends with its body.

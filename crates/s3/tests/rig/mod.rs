@@ -94,6 +94,7 @@ pub(crate) fn gateway(
     Gateway::start(GatewayConfig {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         backend: format!("http://{store}"),
+        authorities: None,
         names: Vec::new(),
         connections_max: CONNECTIONS_MAX,
         answers_within: ANSWERS_WITHIN,
