@@ -156,7 +156,10 @@ pub const KEYS: &[Key] = &[
     key("s3.listen", Kind::Address, Optional,
         "Address of the S3 gateway. Without it there is none."),
     key("s3.backend", Kind::Name(1, 255), Optional,
-        "The S3 store behind the gateway: `http://HOST:PORT`."),
+        "The S3 store behind the gateway: `http://HOST:PORT`, or `https://HOST`. Over HTTPS its certificate has to be valid, for that host, and \
+         of an authority that this machine trusts."),
+    key("s3.backend_ca", Kind::Path, Optional,
+        "With a store over HTTPS: a PEM file of authorities that may vouch for it, beside those that the machine trusts. Read at the start."),
     key("s3.domain", Kind::Name(1, 255), Optional,
         "Name of this gateway that buckets may stand before in `Host`: `BUCKET.DOMAIN`. Path style is always understood."),
     key("s3.signature", Kind::Choice(&["forward", "verify"]), Default("forward"),

@@ -14,7 +14,7 @@ use crate::budget::{self, Budget, DiskLayout};
 use crate::profile::ProfileFile;
 use forebay_core::SplitKind;
 use forebay_objects::{Pattern, ROWS_MAX};
-use forebay_s3::VerifyConfig;
+use forebay_s3::{Authorities, VerifyConfig};
 use forebay_signature::StoreKey;
 use forebay_wire::disk::VOLUMES_MAX;
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub(super) struct Found {
     pub(super) verify: Option<VerifyConfig>,
     /// With which the store is read for hits.
     pub(super) split_key: Option<StoreKey>,
+    /// Who may vouch for the store, if the configuration names some.
+    pub(super) authorities: Option<Authorities>,
 }
 
 /// Checks everything.
@@ -47,6 +49,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], repor
     s3_policies(global, policies, report);
     let verify = s3_keys(global, report);
     let split_key = s3_split(global, report);
+    let authorities = s3_authorities(global, report);
     count(global, volumes, report);
     names(volumes, report);
     backends(global, volumes, report);
@@ -56,7 +59,7 @@ pub(super) fn check(global: &Scope, volumes: &[Scope], policies: &[Scope], repor
         connections(volume, report);
     }
     let split_key = split_key.or_else(|| verify.as_ref().map(|it| it.store.clone()));
-    Found { disk, verify, split_key }
+    Found { disk, verify, split_key, authorities }
 }
 
 fn page(global: &Scope, report: &mut Report) {
@@ -291,6 +294,7 @@ fn memory(global: &Scope, volumes: &[Scope], disk: Option<&DiskSettings>, report
 fn s3(global: &Scope, report: &mut Report) {
     let keys = [
         "s3.backend",
+        "s3.backend_ca",
         "s3.domain",
         "s3.signature",
         "s3.keys",
@@ -413,6 +417,26 @@ fn s3_split(global: &Scope, report: &mut Report) -> Option<StoreKey> {
         return None;
     };
     s3_keys::read_store(file).map_err(|complaint| report.error(global.place("s3.keys"), complaint)).ok()
+}
+
+/// Who may vouch for a store over HTTPS.
+fn s3_authorities(global: &Scope, report: &mut Report) -> Option<Authorities> {
+    global.address("s3.listen")?;
+    let file = global.path("s3.backend_ca")?;
+    if global.name("s3.backend").is_some_and(|backend| backend.starts_with("http:")) {
+        let complaint = Complaint::new(
+            "authorities are of no use before a store without TLS",
+            "write s3.backend with https://, or remove this",
+        );
+        report.error(global.place("s3.backend_ca"), complaint);
+        return None;
+    }
+    let read = Authorities::read(file);
+    read.map_err(|error| {
+        let complaint = Complaint::new(error.to_string(), "name a PEM file with the certificates of authorities");
+        report.error(global.place("s3.backend_ca"), complaint);
+    })
+    .ok()
 }
 
 fn count(global: &Scope, volumes: &[Scope], report: &mut Report) {

@@ -9,7 +9,7 @@ use forebay_core::log::logged::{Bypass, Durability, LogPolicy, OnLag};
 use forebay_core::{AdmissionConfig, Limits, SplitConfig, SplitKind, WriteMode};
 use forebay_objects::{Pattern, PolicyRow, Token};
 use forebay_policy::evict::PolicyKind;
-use forebay_s3::VerifyConfig;
+use forebay_s3::{Authorities, VerifyConfig};
 use forebay_signature::StoreKey;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -75,8 +75,10 @@ pub struct ListenSettings {
 pub struct S3Settings {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// The store: `http://host:port`.
+    /// The store: `http://host:port` or `https://host:port`.
     pub backend: String,
+    /// Who may vouch for it over TLS, beside the machine's authorities.
+    pub authorities: Option<Authorities>,
     /// The name that buckets may stand before.
     pub domain: Option<String>,
     /// Who may what, where the gateway says so itself.
@@ -192,7 +194,7 @@ impl Settings {
             let name = sound(path, global.choice(path));
             name.parse::<PolicyKind>().unwrap_or_else(|error| panic!("{path}: {error}"))
         };
-        let s3 = S3Settings::of(global, policies, found.verify, found.split_key);
+        let s3 = S3Settings::of(global, policies, found.verify, found.authorities, found.split_key);
         Self {
             cache: CacheSettings {
                 disk: found.disk,
@@ -247,6 +249,7 @@ impl S3Settings {
         global: &Scope,
         policies: &[Scope],
         verify: Option<VerifyConfig>,
+        authorities: Option<Authorities>,
         split_key: Option<StoreKey>,
     ) -> Option<Self> {
         let number = |path| sound(path, global.number(path));
@@ -257,6 +260,7 @@ impl S3Settings {
             backend: sound("s3.backend", global.name("s3.backend")).to_owned(),
             domain: global.name("s3.domain").map(Into::into),
             verify,
+            authorities,
             metadata_ttl_ns: number("s3.metadata_ttl"),
             connections_max: number("s3.connections_max") as u32,
             timeout_ns: number("s3.timeout"),

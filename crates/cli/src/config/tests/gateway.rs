@@ -17,8 +17,8 @@ fn a_gateway_that_cannot_work_is_told_why() {
     for (text, said) in [
         (gateway(""), "f.toml:2:10: the gateway has no store behind it; add backend = \"http://HOST:PORT\" to [s3]\n"),
         (
-            gateway("backend = \"https://store\""),
-            "f.toml:3:11: the store's address \"https://store\" is none; write it as \"http://host:port\"\n",
+            gateway("backend = \"ftp://store\""),
+            "f.toml:3:11: the store's address \"ftp://store\" is none; write it as \"http://host:port\" or \"https://host:port\"\n",
         ),
         (
             gateway("backend = \"http://s:1\"\n[admin]\nlisten = \"127.0.0.1:9000\""),
@@ -27,6 +27,14 @@ fn a_gateway_that_cannot_work_is_told_why() {
         (
             gateway("backend = \"http://s:1\"\nsignature = \"verify\""),
             "f.toml:4:13: the gateway has no keys to verify with; name their file in s3.keys\n",
+        ),
+        (
+            gateway("backend = \"http://s:1\"\nbackend_ca = \"/ca\""),
+            "f.toml:4:14: authorities are of no use before a store without TLS; write s3.backend with https://, or remove this\n",
+        ),
+        (
+            gateway("backend = \"https://s:1\"\nbackend_ca = \"/dev/null\""),
+            "f.toml:4:14: /dev/null has no certificates in it; name a PEM file with the certificates of authorities\n",
         ),
         (
             gateway("backend = \"http://s:1\"\nkeys = \"/k\""),
