@@ -119,7 +119,10 @@ impl Doubt {
             Self::Name => ("its certificate is for another host", "write s3.backend with a host of the certificate"),
             Self::Expired => ("its certificate has expired", "renew it, and check this machine's clock"),
             Self::NotYet => ("its certificate is not valid yet", "check this machine's clock and the store's"),
-            Self::Certificate => ("its certificate is refused", "look at it with openssl s_client"),
+            Self::Certificate => (
+                "its certificate is refused",
+                "look at it with openssl s_client; an authority's own (CA:TRUE) is not one of a store",
+            ),
             Self::Handshake => ("TLS could not be agreed on", "check that its port speaks TLS 1.2 or 1.3"),
         }
     }

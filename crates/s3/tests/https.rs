@@ -139,6 +139,7 @@ impl Before {
         let cache = CacheConfig {
             policies: Vec::new(),
             pool: shard.pool.clone(),
+            reads: None,
             space_bytes: VOLUME_BYTES,
             page_bytes: PAGE_BYTES,
             versions_max: 1000,
@@ -156,6 +157,7 @@ impl Before {
             head_within: Duration::from_secs(10),
             threads: 2,
             verify: None,
+            split_key: None,
             cache: Some(cache),
         })
         .expect("it starts");
@@ -244,6 +246,7 @@ fn what_is_not_tls_is_told_as_such() {
         head_within: Duration::from_secs(10),
         threads: 1,
         verify: None,
+        split_key: None,
         cache: None,
     })
     .expect("it starts");

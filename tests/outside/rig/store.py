@@ -97,6 +97,25 @@ class Store:
         return listens(self.port, self.address)
 
 
+class TlsStore(Store):
+    """The same over HTTPS, with a certificate that vouches for itself."""
+
+    def __init__(self, rig, name="store"):
+        super().__init__(rig, name)
+        self.certificate = rig.path(f"{name}.pem")
+
+    def uri(self):
+        return f"https://{self.address}:{self.port}"
+
+    def start(self, *flags):
+        key = self.rig.path(f"{self.name}.key")
+        run(
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store", "-addext",
+            f"subjectAltName=IP:{self.address}", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", self.certificate,
+        )
+        super().start("--cert", self.certificate, "--key", key, *flags)
+
+
 class EmbeddedStore:
     """The project's own program around the crate s3s-fs; one owner, no versions, no policies."""
 

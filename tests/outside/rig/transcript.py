@@ -11,14 +11,14 @@ from .verdict import check, equal
 TRANSCRIPT = Path(__file__).resolve().parents[1] / "s3" / "transcript.py"
 
 
-def no_difference(rig, store, steps_min, name="transcript", pair=(KEY, SECRET), keys=None):
+def no_difference(rig, store, steps_min, name="transcript", pair=(KEY, SECRET), keys=None, alike=None):
     """Fails the test unless the transcripts of a store that runs are equal, as long as they should be, and full of hits. `pair`: whose
-    requests the gateway gets; `keys`: of its configuration."""
+    requests the gateway gets; `keys`: of its configuration; `alike`: the store that is asked without a gateway, if it is not the same."""
     listen = f"127.0.0.1:{free_port()}"
     forebay = rig.forebay({}, s3={"listen": listen, "backend": store.uri(), **(keys or {})}, name=f"forebay-of-{name}")
     found = []
     # Of one length, since answers name them.
-    for endpoint, bucket, pair in ((store.uri(), f"{name}-one", (KEY, SECRET)), (f"http://{listen}", f"{name}-two", pair)):
+    for endpoint, bucket, pair in (((alike or store).uri(), f"{name}-one", (KEY, SECRET)), (f"http://{listen}", f"{name}-two", pair)):
         environment = s3_environment(rig.directory, *pair)
         said = run(s3_clients() / "python", TRANSCRIPT, endpoint, bucket, *store.lacks, seconds=240, env=environment).stdout
         found.append(json.loads(said.replace(bucket, "BUCKET")))
